@@ -1,0 +1,62 @@
+# Needs Python 3.11+ with venv, and make; a C++17 compiler if the quick kernels are wanted.
+
+PYTHON ?= python3
+BIN := .venv/bin
+BENCH_BIN := .venv-bench/bin
+NATIVE := CMakeLists.txt $(wildcard src/contextual_lqr/kernels/*.cpp src/contextual_lqr/kernels/*.hpp)
+INPUTS := pyproject.toml constraints.txt $(NATIVE)
+
+# Pins hold for the build's own requirements too.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test lint format bench docs clean
+.DEFAULT_GOAL := demo
+
+demo: .venv/run.stamp  ## the main job, small
+	@$(BIN)/python examples/paper.py
+
+test: .venv/test.stamp  ## the whole suite
+	@$(BIN)/python -m pytest -n auto
+
+lint: .venv/lint.stamp  ## style, types, and the order of imports
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+format: .venv/lint.stamp
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: .venv-bench/bench.stamp  ## against the peers; writes docs/benchmarks.md
+	@$(BENCH_BIN)/python benchmarks/run.py
+
+docs: .venv/docs.stamp  ## the site, into site/
+	@$(BIN)/zensical build --clean --strict
+
+clean:
+	rm -rf .venv .venv-bench build site
+
+%/made.stamp:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
+	@echo "Making $* with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $*
+	@touch $@
+
+# Each stamp installs what its target needs; a second run installs nothing.
+.venv/run.stamp: $(INPUTS) | .venv/made.stamp
+	@echo "Installing contextual-lqr and compiling its kernels (about a minute)"
+	@$(BIN)/python -m pip install -q -e .
+	@touch $@
+
+.venv/test.stamp .venv/lint.stamp .venv/docs.stamp: .venv/%.stamp: .venv/run.stamp
+	@echo "Installing what make $* needs"
+	@$(BIN)/python -m pip install -q -e '.[$*]'
+	@touch $@
+
+.venv-bench/bench.stamp: $(INPUTS) benchmarks/requirements.txt | .venv-bench/made.stamp
+	@echo "Installing contextual-lqr and its peers (several hundred megabytes)"
+	@$(BENCH_BIN)/python -m pip install -q . -r benchmarks/requirements.txt
+	@$(BENCH_BIN)/python -m pip install -q --no-deps mpc
+	@touch $@

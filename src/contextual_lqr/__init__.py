@@ -1,0 +1,62 @@
+"""One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
+
+from contextual_lqr.confidence import (
+    ConfidenceSet,
+    ConstantRadius,
+    DeterminantRadius,
+    PaperRadius,
+)
+from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FunctionContext
+from contextual_lqr.decoder import Decoder
+from contextual_lqr.errors import (
+    ContextError,
+    ContextualLQRError,
+    FormatError,
+    InputError,
+    UnsolvableError,
+)
+from contextual_lqr.kernels import set_threads
+from contextual_lqr.lqr import (
+    CostGradient,
+    LinearPolicy,
+    LinearSystem,
+    QuadraticCost,
+    Solution,
+    Status,
+    Trajectory,
+    cost_gradient,
+    optimal_cost,
+    policy_cost,
+    simulate,
+    solve,
+)
+
+__all__ = [
+    "BlockContext",
+    "ConfidenceSet",
+    "ConstantRadius",
+    "ContextError",
+    "ContextMap",
+    "ContextualLQRError",
+    "CostGradient",
+    "Decoder",
+    "DeterminantRadius",
+    "FeatureContext",
+    "FormatError",
+    "FunctionContext",
+    "InputError",
+    "LinearPolicy",
+    "LinearSystem",
+    "PaperRadius",
+    "QuadraticCost",
+    "Solution",
+    "Status",
+    "Trajectory",
+    "UnsolvableError",
+    "cost_gradient",
+    "optimal_cost",
+    "policy_cost",
+    "set_threads",
+    "simulate",
+    "solve",
+]

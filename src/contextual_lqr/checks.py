@@ -1,0 +1,87 @@
+"""Checks at the boundary: what comes in becomes finite float64 arrays, or is refused in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.errors import InputError
+
+_Record = TypeVar("_Record")
+
+
+def require(condition: bool, message: str) -> None:
+    """Refuse the input with this sentence unless the condition holds."""
+    if not condition:
+        raise InputError(message)
+
+
+def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Array:
+    """`value` as a C-contiguous float64 array of finite numbers."""
+    try:
+        array = np.asarray(value)
+        if array.dtype.kind not in "fiu":
+            raise TypeError
+        array = np.ascontiguousarray(array, np.float64)
+    except (TypeError, ValueError):
+        raise InputError(f"{name} must be an array of real numbers of shape {shape}") from None
+    if array.ndim < least_axes:
+        raise InputError(f"{name} must have shape {shape}, but has shape {array.shape}")
+    if not np.isfinite(array).all():
+        where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+        place = f" at index {where}" if where else ""
+        raise InputError(f"{name} must be finite, but holds {array[where]}{place}")
+    return array
+
+
+def as_symmetric(name: str, matrices: Array) -> Array:
+    """The symmetric part, exactly symmetric; refused if it is not nearly all there is."""
+    transposed = matrices.swapaxes(-1, -2)
+    skew = np.abs(matrices - transposed).max(initial=0.0)
+    scale = np.abs(matrices).max(initial=0.0)
+    require(
+        skew <= 1e-10 * scale,
+        f"{name} must be symmetric, but an entry and its mirror image differ by {skew:.3g}",
+    )
+    return matrices / 2 + transposed / 2
+
+
+def smallest_eigenvalue(matrices: Array) -> tuple[float, float]:
+    """Of a stack of symmetric matrices, with the largest magnitude there is, to compare with."""
+    if matrices.size == 0:
+        return 0.0, 0.0
+    eigenvalues = np.linalg.eigvalsh(matrices)
+    return float(eigenvalues.min()), float(np.abs(eigenvalues).max())
+
+
+def broadcast_batches(batches: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
+    """The common batch shape, or a sentence that lists the shapes that do not fit together."""
+    try:
+        return np.broadcast_shapes(*batches.values())
+    except ValueError:
+        listed = ", ".join(f"{name} {shape}" for name, shape in batches.items())
+        raise InputError(
+            f"the batch shapes do not broadcast against each other: {listed}"
+        ) from None
+
+
+def frozen(array: Array) -> Array:
+    """A read-only copy, so that no one else can change a record."""
+    return read_only(array.copy())
+
+
+def read_only(array: Array) -> Array:
+    """The same array, of ours, protected from now on."""
+    array.setflags(write=False)
+    return array
+
+
+def record(instance: _Record, **fields: object) -> _Record:
+    """Set the fields of a frozen record whose contents have been checked."""
+    for name, value in fields.items():
+        object.__setattr__(instance, name, value)
+    return instance

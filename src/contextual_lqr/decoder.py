@@ -1,0 +1,395 @@
+"""The decoder: what a fleet has taught about Θ in [A, B] = Θ G(context).
+
+Every step of every episode is one row of a linear regression, x' = Θ z + w with z = G [x; u]. All
+that the rows say is held in one triangular factor, found by QR and never by forming zzᵀ:
+
+    QR of the rows [z x'] = [ D  E ]    D (p, p), E (p, d), T (d, d); D and T upper triangular
+                            [ 0  T ]
+
+    data alone          DᵀD = Σ zzᵀ,   TᵀT = Σ of the squared residuals of least squares
+    with the prior      QR of [ D   E ]  =  [ R  RΘ̂ᵀ ],   V = RᵀR = λI + Σ zzᵀ
+                              [ √λI 0 ]     [ 0   ·  ]
+
+The prior joins only when an estimate is asked for. So the factors of two sites merge by QR of the
+one on top of the other, and λ is counted once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from scipy.linalg.lapack import dgeqrf, dtrtrs
+
+from contextual_lqr.checks import read_only, record, require
+from contextual_lqr.context import ContextMap, context_map_from
+from contextual_lqr.errors import FormatError, InputError
+from contextual_lqr.lqr import LinearSystem, Trajectory
+
+FORMAT = "contextual-lqr decoder"
+FORMAT_VERSION = 1
+
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+class Decoder:
+    """A belief about Θ, (d, p), kept as square-root statistics of ridge regression.
+
+    `regularisation` is the λ of V = λI + Σ zzᵀ. `noise_level` is the rough standard deviation of a
+    step's noise (√λ unless given): a step so large that rounding drowns such noise teaches
+    nothing, and is counted in `ignored_rows` instead.
+    """
+
+    def __init__(
+        self,
+        context_map: ContextMap,
+        regularisation: float = 1.0,
+        *,
+        noise_level: float | None = None,
+    ) -> None:
+        _positive("regularisation", regularisation)
+        if noise_level is not None:
+            _positive("noise_level", noise_level)
+        require(
+            isinstance(context_map, ContextMap),
+            f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}",
+        )
+        self.context_map = context_map
+        self.regularisation = float(regularisation)
+        self.noise_level = float(noise_level or np.sqrt(regularisation))
+        self.episodes = 0
+        self.rows = 0
+        self.ignored_rows = 0
+        self._data: Array | None = None  # [[D, E], [0, T]], once there is any
+        self._sizes: tuple[int, int] | None = None  # (p, d) of that
+        self._posterior: tuple[Array, Array] | None = None  # (R, Θ̂), made when asked for
+
+    # -- learning ------------------------------------------------------------------------------
+
+    def update(self, context: Any, trajectory: Trajectory) -> None:
+        """Learn from one episode; all of it, or, if anything is wrong, nothing."""
+        if trajectory.states.ndim != 2:
+            raise InputError(
+                "update takes one episode, states of shape (H, d), but has shape "
+                f"{trajectory.states.shape}; update_many takes many"
+            )
+        context_map = self._sized_for(trajectory, "the trajectory")
+        G = context_map.matrix(context)
+        x, u = trajectory.states, trajectory.inputs
+        Z = np.concatenate((x[:-1], u), 1) @ G.T
+        self._learn(context_map, Z, x[1:], episodes=1)
+
+    def update_many(
+        self,
+        contexts: Sequence[Any] | Mapping[str, Any],
+        trajectories: Sequence[Trajectory] | Trajectory,
+    ) -> None:
+        """Learn from many episodes in one QR: all of them, or, if anything is wrong, none.
+
+        `trajectories` is a sequence (lengths may differ) or one `Trajectory` of shape (n, H, d);
+        `contexts` has an entry for each, or maps each context name to an array of n values.
+        """
+        if isinstance(trajectories, Trajectory):
+            if trajectories.states.ndim != 3:
+                raise InputError(
+                    "update_many takes trajectories of shape (n, H, d), not "
+                    f"{trajectories.states.shape}"
+                )
+            count = len(trajectories.states)
+            groups = [(np.arange(count), trajectories)]
+        else:
+            count = len(trajectories)
+            groups = _by_shape(trajectories)
+        if not count:
+            return
+        context_map = self.context_map
+        for members, group in groups:
+            context_map = self._sized_for(group, f"trajectory {members[0]}")
+        G = context_map.matrices(contexts)
+        require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
+        Z, after = [], []
+        for members, group in groups:
+            y = np.concatenate((group.states[:, :-1], group.inputs), 2)
+            Z.append((y @ G[members].swapaxes(1, 2)).reshape(-1, G.shape[1]))
+            after.append(group.states[:, 1:].reshape(-1, group.states.shape[2]))
+        self._learn(context_map, np.concatenate(Z), np.concatenate(after), episodes=count)
+
+    def merge(self, other: Decoder) -> None:
+        """Take in all that another decoder of the same fleet has learnt, as if it were ours."""
+        require(isinstance(other, Decoder), f"only a Decoder can be merged, not {other!r}")
+        mine, theirs = self.context_map, other.context_map
+        if mine.shape is None and theirs.shape is not None:
+            mine = mine.sized(*theirs.shape[1:])
+        elif theirs.shape is None and mine.shape is not None:
+            theirs = theirs.sized(*mine.shape[1:])
+        for name, ours, its in (
+            ("context map", mine, theirs),
+            ("regularisation", self.regularisation, other.regularisation),
+            ("noise level", self.noise_level, other.noise_level),
+        ):
+            require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
+        if other._data is not None:
+            sizes, data = other._sizes, other._data
+            if self._data is not None:
+                data = _triangle(self._data, data)
+            self.context_map, self._sizes, self._data = mine, sizes, data
+        self.episodes += other.episodes
+        self.rows += other.rows
+        self.ignored_rows += other.ignored_rows
+        self._posterior = None
+
+    def copy(self) -> Decoder:
+        """An independent decoder with the same belief."""
+        twin = object.__new__(Decoder)
+        twin.__dict__.update(self.__dict__)  # arrays are replaced, never written into
+        return twin
+
+    def _learn(self, context_map: ContextMap, Z: Array, after: Array, episodes: int) -> None:
+        if not len(Z):
+            raise InputError("states holds one state only: an episode needs at least two")
+        if not np.isfinite(Z).all():
+            raise InputError("inputs or states overflow when the context is applied to them")
+        rows = np.concatenate((Z, after), 1)
+        # x' = Θz is rounded to about ε·max(|z|, |x'|); where that exceeds the noise, the row holds
+        # nothing but rounding.
+        informative = np.abs(rows).max(1) * _EPSILON <= self.noise_level
+        kept = rows if informative.all() else rows[informative]
+        p, d = Z.shape[1], after.shape[1]
+        data = np.zeros((p + d, p + d)) if self._data is None else self._data
+        data = _triangle(data, kept)
+        if not np.isfinite(data).all():
+            raise InputError("states or inputs are too large to be squared and summed")
+        self.context_map, self._sizes, self._data = context_map, (p, d), data
+        self.episodes += episodes
+        self.rows += len(kept)
+        self.ignored_rows += len(rows) - len(kept)
+        self._posterior = None
+
+    def _sized_for(self, trajectory: Trajectory, name: str) -> ContextMap:
+        d, m = trajectory.states.shape[-1], trajectory.inputs.shape[-1]
+        shape = self.context_map.shape
+        if shape is None:
+            return self.context_map.sized(d, m)
+        if shape[1:] != (d, m):
+            raise InputError(
+                f"{name} has states of {d} coordinates and inputs of {m}, but the decoder is for "
+                f"{shape[1]} and {shape[2]}"
+            )
+        return self.context_map
+
+    # -- what has been learnt ----------------------------------------------------------------------
+
+    @property
+    def estimate(self) -> Float[Array, "d p"]:
+        """The ridge estimate Θ̂, (d, p)."""
+        return self._solved()[1]
+
+    @property
+    def factor(self) -> Float[Array, "p p"]:
+        """The upper-triangular R with V = RᵀR = λI + Σ zzᵀ, its diagonal positive."""
+        return self._solved()[0]
+
+    @property
+    def log_det(self) -> float:
+        """The logarithm of det V."""
+        return float(2 * np.log(np.diagonal(self.factor)).sum())
+
+    @property
+    def noise_estimate(self) -> Float[Array, "d d"]:
+        """The covariance of a step's noise, from the residuals of least squares.
+
+        Until there are more rows than unknowns, it is noise_level² I.
+        """
+        p, d, data = self._statistics()
+        D, T = data[:p, :p], data[p:, p:]
+        lengths = np.linalg.norm(D, axis=0)
+        scaled = D[:, lengths > 0] / lengths[lengths > 0]
+        unknowns = int(np.linalg.matrix_rank(scaled)) if scaled.size else 0
+        if self.rows <= unknowns:
+            return self.noise_level**2 * np.eye(d)
+        return np.asarray(T.T @ T / (self.rows - unknowns))
+
+    def system(self, context: Any) -> LinearSystem:
+        """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
+        return self._decode(self.context_map.matrix(context))
+
+    def systems(self, contexts: Sequence[Any] | Mapping[str, Any]) -> LinearSystem:
+        """The machines with these contexts, as one batch."""
+        return self._decode(self.context_map.matrices(contexts))
+
+    def _decode(self, G: Array) -> LinearSystem:
+        M = self.estimate @ G
+        d = M.shape[-2]
+        A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
+        if not np.isfinite(M).all():
+            raise InputError("the estimate overflows when this context is applied to it")
+        return record(
+            object.__new__(LinearSystem),
+            A=read_only(A),
+            B=read_only(B),
+            noise=read_only(self.noise_estimate),
+        )
+
+    def _statistics(self) -> tuple[int, int, Array]:
+        """p, d and the factor [[D, E], [0, T]] of the rows, zero before there are any."""
+        if self._data is not None and self._sizes is not None:
+            return *self._sizes, self._data
+        if self.context_map.shape is None:
+            raise InputError(
+                "the size of Θ is not known before the first episode; declare it with "
+                "context_map.sized(states, inputs), or bounds within which the map can be tried"
+            )
+        p, d, _ = self.context_map.shape
+        return p, d, np.zeros((p + d, p + d))
+
+    def _solved(self) -> tuple[Array, Array]:
+        if self._posterior is None:
+            p, d, data = self._statistics()
+            prior = np.zeros((p, p + d))
+            np.fill_diagonal(prior, np.sqrt(self.regularisation))
+            joint = _triangle(data[:p], prior)
+            R = np.triu(joint[:p, :p])
+            solved, _ = dtrtrs(R, joint[:p, p:])  # R Θ̂ᵀ = E'
+            self._posterior = read_only(R), read_only(np.ascontiguousarray(solved.T))
+        return self._posterior
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a file, beside it first and then renamed: the old file or the new, never half.
+
+        The context map is written too where it can be (constants and expressions); a map made of
+        Python functions must be given again to `load`.
+        """
+        from safetensors.numpy import save as to_bytes
+
+        target = Path(path)
+        header = {
+            "format": FORMAT,
+            "version": str(FORMAT_VERSION),
+            "state": json.dumps(
+                {
+                    "context_map": self.context_map.describe(),
+                    "regularisation": self.regularisation,
+                    "noise_level": self.noise_level,
+                    "episodes": self.episodes,
+                    "rows": self.rows,
+                    "ignored_rows": self.ignored_rows,
+                    "sizes": self._sizes,
+                }
+            ),
+        }
+        data = np.zeros((0, 0)) if self._data is None else np.ascontiguousarray(self._data)
+        content = to_bytes({"data": data}, metadata=header)
+        try:
+            handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            try:
+                with os.fdopen(handle, "wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(beside, target)
+            except BaseException:
+                os.unlink(beside)
+                raise
+        except OSError as error:
+            raise InputError(f"cannot write {target}: {error.strerror}") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], context_map: ContextMap | None = None) -> Decoder:
+        """Read what `save` wrote, to the bit."""
+        from safetensors import SafetensorError, safe_open
+
+        try:
+            with safe_open(path, framework="numpy") as file:
+                header = file.metadata() or {}
+                data = np.array(file.get_tensor("data")) if header.get("format") == FORMAT else None
+        except FileNotFoundError:
+            raise InputError(f"there is no file {path}") from None
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
+        except SafetensorError as error:
+            raise FormatError(f"{path} is damaged or no decoder file: {error}") from None
+        if data is None:
+            raise FormatError(f"{path} is not a decoder file")
+        if header.get("version") != str(FORMAT_VERSION):
+            raise FormatError(
+                f"{path} has format version {header.get('version')}, but this release reads "
+                f"version {FORMAT_VERSION}: it was written by a newer one"
+            )
+        try:
+            state = json.loads(header["state"])
+            description, sizes = state["context_map"], state["sizes"]
+            if context_map is None and description is not None:
+                context_map = context_map_from(description)
+            if context_map is None:
+                raise InputError(
+                    f"{path} was learnt with a context map of Python functions, which cannot be "
+                    "written down: give the same one, Decoder.load(path, context_map=...)"
+                )
+            decoder = cls(context_map, state["regularisation"], noise_level=state["noise_level"])
+            decoder.episodes, decoder.rows = int(state["episodes"]), int(state["rows"])
+            decoder.ignored_rows = int(state["ignored_rows"])
+            if sizes is not None:
+                p, d = sizes
+                require(data.shape == (p + d, p + d), f"its factor has shape {data.shape}")
+                require(bool(np.isfinite(data).all()), "its factor is not finite")
+                decoder._sizes, decoder._data = (p, d), data
+        except FormatError as error:
+            raise FormatError(f"{path} is damaged: {error}") from None
+        except (KeyError, TypeError) as error:
+            raise FormatError(f"{path} is damaged: {error!r}") from None
+        return decoder
+
+
+def _positive(name: str, value: float) -> None:
+    good = isinstance(value, (int, float, np.floating, np.integer)) and 0 < value < np.inf
+    require(
+        good and not isinstance(value, bool), f"{name} must be a positive number, not {value!r}"
+    )
+
+
+def _triangle(above: Array, below: Array) -> Array:
+    """The triangular factor of both on top of each other, its diagonal not negative.
+
+    Rows go into Householder's reflections largest first: only then is what small rows say not
+    drowned by the rounding of large ones (states of 1e12 beside states of 1).
+    """
+    rows = np.concatenate((above, below))
+    order = np.argsort(-np.abs(rows).max(1), kind="stable")
+    reduced, _, _, _ = dgeqrf(rows[order])
+    n = rows.shape[1]
+    triangle = np.triu(reduced[:n])
+    if len(triangle) < n:
+        triangle = np.concatenate((triangle, np.zeros((n - len(triangle), n))))
+    signs = np.where(np.diagonal(triangle) < 0, -1.0, 1.0)
+    return np.asarray(signs[:, None] * triangle)
+
+
+def _by_shape(trajectories: Sequence[Trajectory]) -> list[tuple[Array, Trajectory]]:
+    """Episodes of equal length stacked into one, with their places in the sequence."""
+    places: dict[tuple[int, ...], list[int]] = {}
+    for i, one in enumerate(trajectories):
+        require(
+            isinstance(one, Trajectory) and one.states.ndim == 2,
+            f"trajectory {i} must be one episode, states of shape (H, d)",
+        )
+        places.setdefault((*one.states.shape, one.inputs.shape[1]), []).append(i)
+    return [
+        (
+            np.array(members),
+            record(
+                object.__new__(Trajectory),
+                states=np.stack([trajectories[i].states for i in members]),
+                inputs=np.stack([trajectories[i].inputs for i in members]),
+            ),
+        )
+        for members in places.values()
+    ]

@@ -1,0 +1,24 @@
+"""What can go wrong, in words: one base error and a few leaves.
+
+Every message says what was wrong, where, and what would be right.
+"""
+
+
+class ContextualLQRError(Exception):
+    """Base of everything this library raises on purpose."""
+
+
+class InputError(ContextualLQRError, ValueError):
+    """A value given by the caller is not usable; nothing was changed by the call."""
+
+
+class ContextError(InputError):
+    """A context has an unknown, missing, non-finite or out-of-bounds value."""
+
+
+class FormatError(InputError):
+    """A file or description is truncated, damaged, or of a format we do not read."""
+
+
+class UnsolvableError(ContextualLQRError, ArithmeticError):
+    """A control problem has no finite minimiser; the message names the member and the step."""

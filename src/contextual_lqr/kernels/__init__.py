@@ -1,0 +1,110 @@
+"""The recursions behind `lqr.py`, twice: arrays in, arrays out, no classes.
+
+`reference.py` is NumPy and says what is computed; `native` is the same compiled, and is used
+wherever it could be built. `recursions` is whichever of the two runs here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.errors import InputError
+from contextual_lqr.kernels import reference
+from contextual_lqr.kernels.reference import NOT_FINITE, NOT_POSITIVE_DEFINITE, SOLVED, Outcome
+
+try:
+    from contextual_lqr.kernels import native as _built
+except ImportError as missing:
+    _native: Any = None
+    logging.getLogger("contextual_lqr").warning(
+        "the compiled kernels are not available (%s): the slower NumPy reference runs instead; "
+        "reinstall with a C++17 compiler (GCC 12+ or Clang) to have them",
+        missing,
+    )
+
+else:
+    _native = _built
+
+__all__ = [
+    "NOT_FINITE",
+    "NOT_POSITIVE_DEFINITE",
+    "SOLVED",
+    "Outcome",
+    "compiled",
+    "native_recursions",
+    "recursions",
+    "set_threads",
+    "threads",
+]
+
+compiled: str | None = None if _native is None else _native.processor
+"""The kind of processor the compiled kernels were chosen for, or None where they are absent."""
+
+
+def _allowed_threads() -> int:
+    """As many as this process may run on, or as the customary variable says."""
+    try:
+        return max(1, int(os.environ["OMP_NUM_THREADS"]))
+    except (KeyError, ValueError):
+        if hasattr(os, "sched_getaffinity"):
+            return len(os.sched_getaffinity(0))
+        return os.cpu_count() or 1
+
+
+_threads = _allowed_threads()
+
+
+def set_threads(count: int) -> None:
+    """Allow at most `count` threads a call; results do not depend on it, to the last bit."""
+    global _threads
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise InputError(
+            f"the number of threads must be a whole number of at least 1, not {count!r}"
+        )
+    _threads = count
+
+
+def threads() -> int:
+    """The number of threads a call may use (at first OMP_NUM_THREADS, or all cores)."""
+    return _threads
+
+
+def native_recursions(
+    A: Array,
+    B: Array,
+    Q: Array,
+    R: Array,
+    N: Array | None,
+    noise: Array | None,
+    *,
+    start: Array | None = None,
+    policy: Array | None = None,
+    batch: int,
+    gains: bool = False,
+    values: bool = False,
+    gradient: bool = False,
+    threads: int = 1,
+) -> Outcome:
+    """`reference.recursions`, compiled. Arrays must be C-contiguous float64."""
+    d, m, H = A.shape[-1], B.shape[-1], Q.shape[1]
+    empty = np.empty
+    out = Outcome(
+        empty((batch, H - 1, m, d)) if gains else None,
+        empty((batch, H, d, d)) if values else None,
+        empty((batch, H)) if values else None,
+        empty(batch) if start is not None else None,
+        empty((batch, d, d)) if gradient else None,
+        empty((batch, d, m)) if gradient else None,
+        empty(batch, np.int8),
+        empty(batch, np.int32),
+    )
+    _native.recursions(d, m, H, batch, A, B, Q, R, N, noise, start, policy, *out, threads)
+    return out
+
+
+recursions: Any = reference.recursions if _native is None else native_recursions

@@ -1,0 +1,119 @@
+// The door between NumPy and the compiled recursions: checks nothing but sizes, and copies nothing.
+//
+// Every operand has one leading batch axis, of the batch's length or 1 (shared by all members).
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "recursions.hpp"
+
+namespace nb = nanobind;
+
+namespace {
+
+using In = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
+using Out = nb::ndarray<double, nb::c_contig, nb::device::cpu>;
+
+Solver choose_solver() {
+#if defined(__x86_64__) && defined(KERNEL_AVX2)
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::solve_members;
+#endif
+    return baseline::solve_members;
+}
+
+const Solver solver = choose_solver();
+
+// The arrays come from our own Python code; a wrong size is a defect there, never to be read past.
+std::int64_t step_of(std::size_t size, std::int64_t batch, std::int64_t each, const char *name) {
+    if (std::int64_t(size) == batch * each) return batch == 1 ? 0 : each;
+    if (std::int64_t(size) == each) return 0;
+    throw std::invalid_argument(std::string(name) + " has the wrong size for this batch");
+}
+
+Operand operand(const In &array, std::int64_t batch, std::int64_t each, const char *name) {
+    if (!array.is_valid()) return {};
+    return {array.data(), step_of(array.size(), batch, each, name)};
+}
+
+Result result(const Out &array, std::int64_t batch, std::int64_t each, const char *name) {
+    if (!array.is_valid()) return {};
+    if (std::int64_t(array.size()) != batch * each)
+        throw std::invalid_argument(std::string(name) + " has the wrong size for this batch");
+    return {array.data(), each};
+}
+
+// A thread is started only for work that takes it about a millisecond.
+constexpr double OPERATIONS_PER_THREAD = 2e7;
+
+void run(const Problem &problem, int threads) {
+    const double d = problem.d, m = problem.m;
+    const double each = (3 * d * d * d + 8 * d * d * m) * problem.horizon;
+    const double wanted = each * double(problem.batch) / OPERATIONS_PER_THREAD;
+    const std::int64_t packs = (problem.batch + 3) / 4;
+    const std::int64_t parts =
+        std::max<std::int64_t>(1, std::min<std::int64_t>({threads, std::int64_t(wanted), packs}));
+    const auto edge = [&](std::int64_t part) {
+        return std::min(problem.batch, packs * part / parts * 4);
+    };
+    std::vector<std::thread> crew;
+    for (std::int64_t part = 1; part < parts; ++part)
+        crew.emplace_back(solver, std::cref(problem), edge(part), edge(part + 1));
+    solver(problem, 0, edge(1));
+    for (auto &one : crew) one.join();
+}
+
+void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, const In &B,
+                const In &Q, const In &R, const In &N, const In &noise, const In &start,
+                const In &policy, const Out &gains, const Out &values, const Out &constants,
+                const Out &cost, const Out &dA, const Out &dB,
+                nb::ndarray<std::int8_t, nb::c_contig, nb::device::cpu> status,
+                nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu> failed_step,
+                int threads) {
+    if (d < 1 || m < 1 || horizon < 1 || batch < 0)
+        throw std::invalid_argument("sizes must be positive");
+    const std::int64_t H = horizon, inputs = H - 1, dd = std::int64_t(d) * d;
+    const std::int64_t md = std::int64_t(m) * d;
+    Problem problem;
+    problem.batch = batch, problem.d = d, problem.m = m, problem.horizon = horizon;
+    problem.A = operand(A, batch, dd, "A"), problem.B = operand(B, batch, md, "B");
+    problem.Q = operand(Q, batch, H * dd, "Q");
+    problem.R = operand(R, batch, inputs * m * m, "R");
+    problem.N = operand(N, batch, inputs * md, "N");
+    problem.start = operand(start, batch, d, "start");
+    problem.policy = operand(policy, batch, inputs * md, "policy");
+    problem.noise = operand(noise, batch, dd, "noise");
+    problem.gains = result(gains, batch, inputs * md, "gains");
+    problem.values = result(values, batch, H * dd, "values");
+    problem.constants = result(constants, batch, H, "constants");
+    problem.cost = result(cost, batch, 1, "cost");
+    problem.dA = result(dA, batch, dd, "dA"), problem.dB = result(dB, batch, md, "dB");
+    if (std::int64_t(status.size()) != batch || std::int64_t(failed_step.size()) != batch)
+        throw std::invalid_argument("status has the wrong size for this batch");
+    if ((cost.is_valid() || dA.is_valid()) && !start.is_valid())
+        throw std::invalid_argument("a cost or gradient needs a start");
+    if (dA.is_valid() != dB.is_valid()) throw std::invalid_argument("dA and dB go together");
+    problem.status = status.data(), problem.failed_step = failed_step.data();
+    if (batch == 0) return;
+    nb::gil_scoped_release unlocked;
+    run(problem, std::max(threads, 1));
+}
+
+}  // namespace
+
+NB_MODULE(native, module) {
+    module.doc() = "The recursions of reference.py, compiled.";
+    module.def("recursions", &recursions, nb::arg("d"), nb::arg("m"), nb::arg("horizon"),
+               nb::arg("batch"), nb::arg("A").noconvert(), nb::arg("B").noconvert(),
+               nb::arg("Q").noconvert(), nb::arg("R").noconvert(), nb::arg("N").none(),
+               nb::arg("noise").none(), nb::arg("start").none(), nb::arg("policy").none(),
+               nb::arg("gains").none(), nb::arg("values").none(), nb::arg("constants").none(),
+               nb::arg("cost").none(), nb::arg("dA").none(), nb::arg("dB").none(),
+               nb::arg("status"), nb::arg("failed_step"), nb::arg("threads"));
+    module.attr("processor") = solver == baseline::solve_members ? "baseline" : "avx2";
+}

@@ -1,0 +1,494 @@
+// The finite-horizon recursions of reference.py, compiled: the same equations in the same order.
+//
+//   S_h   = R_h + Bᵀ P_{h+1} B,   K_h = -S_h⁻¹ (Bᵀ P_{h+1} A + N_hᵀ),   F_h = A + B K_h
+//   P_h   = Q_h + F_hᵀ P_{h+1} F_h + K_hᵀ (R_h K_h + N_hᵀ) + N_h K_h            (Joseph's form)
+//   c_h   = c_{h+1} + tr(P_{h+1} W)
+//
+// Two layouts share all the code. In both, a matrix is rows of `V`, a vector of four doubles.
+//   Lanes   a V holds the same entry of four systems: any d and m vectorise. For small systems.
+//   Rows    a V holds four neighbouring entries of a row of one system. For large systems.
+// Every product is written as XᵀY, so that one register-blocked tile serves all of them.
+//
+// The file is compiled once for each kind of processor, each time into a namespace of its own
+// (KERNEL_TARGET). It must call no function of a header that could be emitted out of line: the
+// linker might keep the copy that an older processor cannot run.
+
+#include "recursions.hpp"
+
+#include <initializer_list>
+#include <new>
+
+namespace KERNEL_TARGET {
+namespace {
+
+typedef double V __attribute__((vector_size(32)));
+typedef long long Mask __attribute__((vector_size(32)));
+constexpr int WIDTH = 4;
+constexpr double INFINITE = __builtin_inf(), NOT_A_NUMBER = __builtin_nan("");
+constexpr int LARGE = 16;  // states from which one system at a time is quicker (measured)
+constexpr double EPSILON = 2.220446049250313e-16;
+
+#define INLINE inline __attribute__((always_inline))
+
+INLINE V splat(double a) { return V{a, a, a, a}; }
+
+// ---- the two layouts -------------------------------------------------------------------------
+
+struct Lanes {
+    using S = V;                 // one entry (of four systems)
+    using Flags = Mask;          // one truth value a system
+    static constexpr int MEMBERS = 4, TILE_ROWS = 3, TILE_COLUMNS = 3;
+    static INLINE int width(int columns) { return columns; }
+    static INLINE int height(int rows) { return rows; }
+    static INLINE S scalar(double a) { return splat(a); }
+    static INLINE Flags none() { return Mask{0, 0, 0, 0}; }
+    static INLINE Flags above(S a, S b) { return a > b; }
+    static INLINE S choose(Flags f, S a, S b) { return f ? a : b; }
+    static INLINE bool any(Flags f) { return (f[0] | f[1] | f[2] | f[3]) != 0; }
+    static INLINE bool flagged(Flags f, int lane) { return f[lane] != 0; }
+    static INLINE double member(S a, int lane) { return a[lane]; }
+};
+
+struct Rows {
+    using S = double;
+    using Flags = long long;
+    static constexpr int MEMBERS = 1, TILE_ROWS = 4, TILE_COLUMNS = 3;
+    static INLINE int width(int columns) { return (columns + WIDTH - 1) / WIDTH; }
+    static INLINE int height(int rows) { return width(rows) * WIDTH; }
+    static INLINE S scalar(double a) { return a; }
+    static INLINE Flags none() { return 0; }
+    static INLINE Flags above(S a, S b) { return a > b ? -1 : 0; }
+    static INLINE S choose(Flags f, S a, S b) { return f ? a : b; }
+    static INLINE bool any(Flags f) { return f != 0; }
+    static INLINE bool flagged(Flags f, int) { return f != 0; }
+    static INLINE double member(S a, int) { return a; }
+};
+
+// A size known when compiling, so that the loops over it unroll. Elsewhere a size is an int.
+template <int N> struct Known {
+    constexpr operator int() const { return N; }
+};
+
+// ---- matrices --------------------------------------------------------------------------------
+
+template <class L> struct Matrix {
+    using S = typename L::S;
+    V *data = nullptr;
+    int width = 0, height = 0;  // of a row, in V; rows, padding included
+    INLINE V *row(int i) const { return data + std::int64_t(i) * width; }
+    INLINE const S *entries(int i) const { return reinterpret_cast<const S *>(row(i)); }
+    INLINE Matrix copy_number(int n) const {  // of several that lie one after the other
+        return {data + std::int64_t(n) * height * width, width, height};
+    }
+    INLINE S &at(int i, int j) const { return reinterpret_cast<S *>(row(i))[j]; }
+};
+
+template <class L> INLINE void copy(Matrix<L> to, Matrix<L> from, int rows) {
+    for (std::int64_t i = 0; i < std::int64_t(rows) * to.width; ++i) to.data[i] = from.data[i];
+}
+
+template <class L> INLINE void fill(Matrix<L> to, int rows, double value) {
+    for (std::int64_t i = 0; i < std::int64_t(rows) * to.width; ++i) to.data[i] = splat(value);
+}
+
+template <class L> INLINE void transpose(Matrix<L> to, Matrix<L> from, int rows, int columns) {
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) to.at(j, i) = from.at(i, j);
+}
+
+// C += XᵀY for TR rows and TC vectors of C, held in registers while k runs.
+template <class L, int TR, int TC>
+INLINE void tile(int inner, Matrix<L> C, Matrix<L> X, Matrix<L> Y, int i, int j) {
+    V sum[TR][TC];
+    for (int r = 0; r < TR; ++r)
+        for (int c = 0; c < TC; ++c) sum[r][c] = C.row(i + r)[j + c];
+    const typename L::S *x = X.entries(0) + i;
+    const V *y = Y.row(0) + j;
+    const std::int64_t x_step = X.entries(1) - X.entries(0), y_step = Y.width;
+    for (int k = 0; k < inner; ++k, x += x_step, y += y_step)
+        for (int r = 0; r < TR; ++r)
+            for (int c = 0; c < TC; ++c) sum[r][c] += x[r] * y[c];
+    for (int r = 0; r < TR; ++r)
+        for (int c = 0; c < TC; ++c) C.row(i + r)[j + c] = sum[r][c];
+}
+
+template <class L, bool UPPER, int TC>
+INLINE void tile_rows(int rows, int inner, Matrix<L> C, Matrix<L> X, Matrix<L> Y, int j) {
+    constexpr int columns_per_v = sizeof(V) / sizeof(typename L::S);
+    // Of a symmetric result only tiles that touch the upper triangle are computed.
+    const int last = UPPER ? (j + TC) * columns_per_v : rows;
+    int i = 0;
+    for (; i + L::TILE_ROWS <= rows && i < last; i += L::TILE_ROWS)
+        tile<L, L::TILE_ROWS, TC>(inner, C, X, Y, i, j);
+    if (i >= last) return;
+    if (rows - i == 3) tile<L, 3, TC>(inner, C, X, Y, i, j);
+    if (rows - i == 2) tile<L, 2, TC>(inner, C, X, Y, i, j);
+    if (rows - i == 1) tile<L, 1, TC>(inner, C, X, Y, i, j);
+}
+
+// C (rows × columns) += Xᵀ Y over `inner` rows of X and Y; UPPER: C is symmetric, half will do.
+// Never inlined: one copy for each combination of sizes keeps the compiler's work small.
+template <class L, bool UPPER = false, class I, class J, class K>
+__attribute__((noinline)) void add_product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> X,
+                                           Matrix<L> Y) {
+    const int height = L::height(rows), width = L::width(columns);
+    int j = 0;
+    for (; j + L::TILE_COLUMNS <= width; j += L::TILE_COLUMNS)
+        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, inner, C, X, Y, j);
+    if (width - j == 2) tile_rows<L, UPPER, 2>(height, inner, C, X, Y, j);
+    if (width - j == 1) tile_rows<L, UPPER, 1>(height, inner, C, X, Y, j);
+}
+
+template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {
+    for (int i = 1; i < d; ++i)
+        for (int j = 0; j < i; ++j) P.at(i, j) = P.at(j, i);
+}
+
+INLINE V total_of(V sum, Lanes) { return sum; }  // each lane is a system of its own
+INLINE double total_of(V sum, Rows) { return (sum[0] + sum[1]) + (sum[2] + sum[3]); }
+
+// The sum of all entries of P ∘ W; with W null, of P ∘ 0.
+template <class L> INLINE typename L::S weighted_sum(Matrix<L> P, const V *W, int rows) {
+    V sum[2] = {splat(0), splat(0)};
+    for (int i = 0; i < rows * P.width; ++i) sum[i & 1] += P.data[i] * (W ? W[i] : splat(0));
+    return total_of(sum[0] + sum[1], L());
+}
+
+// G <- S⁻¹ G by elimination; S is symmetric, its upper triangle is used and destroyed. A system
+// whose S is not positive definite (to rounding) is flagged, and goes on with a pivot of one.
+template <class L>
+INLINE typename L::Flags solve_positive(Matrix<L> S, Matrix<L> G, typename L::S *diagonal, int m,
+                                        int d) {
+    using E = typename L::S;
+    constexpr int columns_per_v = sizeof(V) / sizeof(E);
+    const int width = L::width(m), width_g = L::width(d);
+    auto failed = L::none();
+    for (int i = 0; i < m; ++i) diagonal[i] = S.at(i, i);
+    for (int k = 0; k < m; ++k) {
+        const auto good = L::above(S.at(k, k), L::scalar(m * EPSILON) * diagonal[k]) &
+                          L::above(S.at(k, k), L::scalar(0));
+        failed |= ~good;
+        S.at(k, k) = L::choose(good, S.at(k, k), L::scalar(1));
+        for (int i = k + 1; i < m; ++i) {
+            const E f = S.at(k, i) / S.at(k, k);
+            for (int j = i / columns_per_v; j < width; ++j) S.row(i)[j] -= f * S.row(k)[j];
+            for (int j = 0; j < width_g; ++j) G.row(i)[j] -= f * G.row(k)[j];
+        }
+    }
+    for (int i = m - 1; i >= 0; --i) {
+        for (int k = i + 1; k < m; ++k) {
+            const E f = S.at(i, k);
+            for (int j = 0; j < width_g; ++j) G.row(i)[j] -= f * G.row(k)[j];
+        }
+        const E pivot = S.at(i, i);
+        for (int j = 0; j < width_g; ++j) G.row(i)[j] /= pivot;
+    }
+    return failed;
+}
+
+// ---- in and out of the caller's arrays ---------------------------------------------------------
+
+// Which members of the batch a pack holds; the last pack repeats its last member to be full.
+struct Pack {
+    std::int64_t member[WIDTH];
+    int count;
+};
+
+template <class L>
+INLINE void load(Matrix<L> to, const Operand &from, std::int64_t offset, int rows, int columns,
+                 const Pack &pack);
+
+template <>
+INLINE void load<Lanes>(Matrix<Lanes> to, const Operand &from, std::int64_t offset, int rows,
+                        int columns, const Pack &pack) {
+    const double *p = from.data + offset;
+    if (from.step == 0) {
+        for (int e = 0; e < rows * columns; ++e) to.data[e] = splat(p[e]);
+        return;
+    }
+    const double *p0 = p + pack.member[0] * from.step, *p1 = p + pack.member[1] * from.step,
+                 *p2 = p + pack.member[2] * from.step, *p3 = p + pack.member[3] * from.step;
+    for (int e = 0; e < rows * columns; ++e) to.data[e] = V{p0[e], p1[e], p2[e], p3[e]};
+}
+
+template <>
+INLINE void load<Rows>(Matrix<Rows> to, const Operand &from, std::int64_t offset, int rows,
+                       int columns, const Pack &pack) {
+    const double *p = from.data + offset + pack.member[0] * from.step;
+    for (int i = 0; i < rows; ++i) {
+        double *row = reinterpret_cast<double *>(to.row(i));
+        for (int j = 0; j < columns; ++j) row[j] = p[std::int64_t(i) * columns + j];
+        for (int j = columns; j < to.width * WIDTH; ++j) row[j] = 0;
+    }
+}
+
+template <class L>
+INLINE void store(const Result &to, std::int64_t offset, Matrix<L> from, int rows, int columns,
+                  const Pack &pack);
+
+template <>
+INLINE void store<Lanes>(const Result &to, std::int64_t offset, Matrix<Lanes> from, int rows,
+                         int columns, const Pack &pack) {
+    const int entries = rows * columns;
+    double *p[WIDTH];
+    for (int l = 0; l < WIDTH; ++l) p[l] = to.data + pack.member[l] * to.step + offset;
+    int e = 0;
+    for (; e + WIDTH <= entries; e += WIDTH) {  // four entries of four systems: a 4 × 4 transpose
+        const V a = from.data[e], b = from.data[e + 1], c = from.data[e + 2], d = from.data[e + 3];
+        const V ab_low = __builtin_shufflevector(a, b, 0, 4, 2, 6);
+        const V ab_high = __builtin_shufflevector(a, b, 1, 5, 3, 7);
+        const V cd_low = __builtin_shufflevector(c, d, 0, 4, 2, 6);
+        const V cd_high = __builtin_shufflevector(c, d, 1, 5, 3, 7);
+        const V lane[WIDTH] = {__builtin_shufflevector(ab_low, cd_low, 0, 1, 4, 5),
+                               __builtin_shufflevector(ab_high, cd_high, 0, 1, 4, 5),
+                               __builtin_shufflevector(ab_low, cd_low, 2, 3, 6, 7),
+                               __builtin_shufflevector(ab_high, cd_high, 2, 3, 6, 7)};
+        for (int l = 0; l < WIDTH; ++l) __builtin_memcpy(p[l] + e, &lane[l], sizeof(V));
+    }
+    for (; e < entries; ++e)
+        for (int l = 0; l < WIDTH; ++l) p[l][e] = from.data[e][l];
+}
+
+template <>
+INLINE void store<Rows>(const Result &to, std::int64_t offset, Matrix<Rows> from, int rows,
+                        int columns, const Pack &pack) {
+    double *p = to.data + pack.member[0] * to.step + offset;
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) p[std::int64_t(i) * columns + j] = from.entries(i)[j];
+}
+
+// ---- the recursions ----------------------------------------------------------------------------
+
+// Cuts matrices from one block of memory. Run once without a block, it counts what is needed.
+template <class L> struct Arena {
+    V *memory = nullptr;
+    std::int64_t used = 0;
+    Matrix<L> matrix(int rows, int columns, int copies = 1) {
+        const Matrix<L> made{memory ? memory + used : nullptr, L::width(columns), L::height(rows)};
+        used += std::int64_t(made.height) * made.width * copies;
+        return made;
+    }
+};
+
+// The matrices of one pack of systems, and what is done with them.
+template <class L, class D, class M> class Recursion {
+    using E = typename L::S;
+    using Flags = typename L::Flags;
+
+    const Problem &problem;
+    const D d;  // states
+    const M m;  // inputs
+    const int H = problem.horizon;
+    const std::int64_t dd = std::int64_t(d) * d, dm = std::int64_t(d) * m;
+    const bool cross = problem.N.data != nullptr, gradient = problem.dA.data != nullptr;
+    const bool noisy = problem.noise.data != nullptr;
+
+    Matrix<L> A, B, Bt, P, PB, S, K, F, PF, R, N, Nt, RK, x, diagonal, W;
+    Matrix<L> all_P, all_K, X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;  // for the gradient only
+    V *memory = nullptr;
+
+    Pack pack{};
+    E constant{};
+    Flags failed{};
+    std::int8_t status[WIDTH];
+    std::int32_t failed_step[WIDTH];
+
+    void carve(Arena<L> arena) {
+        for (Matrix<L> *square : {&A, &P, &F, &PF, &W}) *square = arena.matrix(d, d);
+        for (Matrix<L> *tall : {&B, &PB, &N}) *tall = arena.matrix(d, m);
+        for (Matrix<L> *wide : {&Bt, &K, &Nt, &RK}) *wide = arena.matrix(m, d);
+        for (Matrix<L> *small : {&S, &R}) *small = arena.matrix(m, m);
+        x = arena.matrix(1, d), diagonal = arena.matrix(1, m);
+        if (gradient) {
+            all_P = arena.matrix(d, d, H - 1), all_K = arena.matrix(m, d, H - 1);
+            for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
+            dBt = arena.matrix(m, d), Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
+        }
+        if (arena.memory) return;
+        const std::int64_t bytes = arena.used * std::int64_t(sizeof(V));
+        memory = static_cast<V *>(::operator new(bytes, std::align_val_t(64)));
+        for (std::int64_t i = 0; i < arena.used; ++i) memory[i] = splat(0);  // padding stays zero
+        carve({memory, 0});
+    }
+
+    // The first failure of a member is the one that is told.
+    INLINE void mark(Flags now, Status why, int step) {
+        now &= ~failed;
+        if (!L::any(now)) return;
+        for (int l = 0; l < L::MEMBERS; ++l)
+            if (L::flagged(now, l)) status[l] = why, failed_step[l] = step;
+        failed |= now;
+    }
+
+    template <class Count> INLINE Flags not_finite(Matrix<L> one, Count rows) {
+        return ~L::above(weighted_sum<L>(one, nullptr, rows), L::scalar(-1));  // 0, or NaN
+    }
+
+    INLINE void store_constant(int h) {
+        if (!problem.constants.data) return;
+        for (int l = 0; l < pack.count; ++l)
+            problem.constants.data[pack.member[l] * H + h] = L::member(constant, l);
+    }
+
+    void optimal_gain(int h) {  // K = -(R + Bᵀ P B)⁻¹ (Bᵀ P A + Nᵀ)
+        fill(PB, d, 0);
+        add_product<L>(d, m, d, PB, P, B);
+        copy(S, R, m);
+        add_product<L>(m, m, d, S, B, PB);
+        if (cross) copy(K, Nt, m);
+        else fill(K, m, 0);
+        add_product<L>(m, d, d, K, PB, A);
+        mark(not_finite(S, m), NOT_FINITE, h + 1);
+        mark(solve_positive<L>(S, K, &diagonal.at(0, 0), m, d), NOT_POSITIVE_DEFINITE, h + 1);
+        for (int i = 0; i < m * K.width; ++i) K.data[i] = -K.data[i];
+    }
+
+    void backward() {
+        constant = L::scalar(0);
+        load<L>(P, problem.Q, (H - 1) * dd, d, d, pack);  // P_H = Q_H, c_H = 0
+        mark(not_finite(P, d), NOT_FINITE, H);
+        if (problem.values.data) store<L>(problem.values, (H - 1) * dd, P, d, d, pack);
+        store_constant(H - 1);
+        for (int h = H - 2; h >= 0; --h) {
+            if (gradient) copy(all_P.copy_number(h), P, d);
+            if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
+            load<L>(R, problem.R, std::int64_t(h) * m * m, m, m, pack);
+            if (cross) {
+                load<L>(N, problem.N, h * dm, d, m, pack);
+                transpose(Nt, N, d, m);
+            }
+            if (problem.policy.data) load<L>(K, problem.policy, h * dm, m, d, pack);
+            else optimal_gain(h);
+            copy(F, A, d);
+            add_product<L>(d, d, m, F, Bt, K);  // F = A + B K
+            fill(PF, d, 0);
+            add_product<L>(d, d, d, PF, P, F);
+            if (cross) copy(RK, Nt, m);
+            else fill(RK, m, 0);
+            add_product<L>(m, d, m, RK, R, K);
+            load<L>(P, problem.Q, h * dd, d, d, pack);
+            add_product<L, true>(d, d, d, P, F, PF);  // P = Q + Fᵀ P F + Kᵀ (R K + Nᵀ) + N K
+            add_product<L, true>(d, d, m, P, K, RK);
+            if (cross) add_product<L, true>(d, d, m, P, Nt, K);
+            mirror_upper(P, d);
+            mark(not_finite(P, d), NOT_FINITE, h + 1);
+            if (gradient) copy(all_K.copy_number(h), K, m);
+            if (problem.gains.data) store<L>(problem.gains, h * dm, K, m, d, pack);
+            if (problem.values.data) store<L>(problem.values, h * dd, P, d, d, pack);
+            store_constant(h);
+        }
+    }
+
+    void expected_cost() {  // J = xᵀ P_1 x + c_1
+        E J = constant;
+        for (int i = 0; i < d; ++i) {
+            E row = L::scalar(0);
+            for (int j = 0; j < d; ++j) row += P.at(i, j) * x.at(0, j);
+            J += x.at(0, i) * row;
+        }
+        for (int l = 0; l < pack.count; ++l)
+            problem.cost.data[pack.member[l]] = L::member(J, l);
+    }
+
+    // dA = 2 Σ_h P F X and dB = 2 Σ_h P F X Kᵀ, with X the second moment of the state:
+    // X_1 = x xᵀ, X_{h+1} = F X Fᵀ + W. Held transposed, because every product is XᵀY.
+    void forward() {
+        fill(dAt, d, 0);
+        fill(dBt, m, 0);
+        for (int i = 0; i < d; ++i)
+            for (int j = 0; j < d; ++j) X.at(i, j) = x.at(0, i) * x.at(0, j);
+        for (int h = 0; h < H - 1; ++h) {
+            const Matrix<L> P_next = all_P.copy_number(h), K_h = all_K.copy_number(h);
+            copy(F, A, d);
+            add_product<L>(d, d, m, F, Bt, K_h);
+            fill(FtP, d, 0);
+            add_product<L>(d, d, d, FtP, F, P_next);
+            add_product<L>(d, d, d, dAt, X, FtP);  // dAᵀ += X Fᵀ P
+            transpose(Kt, K_h, m, d);
+            fill(XKt, d, 0);
+            add_product<L>(d, m, d, XKt, X, Kt);
+            add_product<L>(m, d, d, dBt, XKt, FtP);  // dBᵀ += K X Fᵀ P
+            transpose(Ft, F, d, d);
+            fill(XFt, d, 0);
+            add_product<L>(d, d, d, XFt, X, Ft);
+            copy(X, W, d);  // zero where there is no noise
+            add_product<L, true>(d, d, d, X, Ft, XFt);
+            mirror_upper(X, d);
+        }
+        transpose(Ft, dAt, d, d);
+        transpose(Kt, dBt, m, d);
+        for (int i = 0; i < d * Ft.width; ++i) Ft.data[i] += Ft.data[i];
+        for (int i = 0; i < d * Kt.width; ++i) Kt.data[i] += Kt.data[i];
+        store<L>(problem.dA, 0, Ft, d, d, pack);
+        store<L>(problem.dB, 0, Kt, d, m, pack);
+    }
+
+    // A member that failed has no answer: no gains, no values, no gradient; its cost is infinite.
+    void blank_out(int lane) {
+        const std::int64_t member = pack.member[lane];
+        const auto overwrite = [&](const Result &out, double value) {
+            for (std::int64_t e = 0; out.data && e < out.step; ++e)
+                out.data[member * out.step + e] = value;
+        };
+        for (const Result *out : {&problem.gains, &problem.values, &problem.dA, &problem.dB})
+            overwrite(*out, NOT_A_NUMBER);
+        overwrite(problem.constants, INFINITE);
+        overwrite(problem.cost, INFINITE);
+    }
+
+  public:
+    Recursion(const Problem &given, D states, M inputs) : problem(given), d(states), m(inputs) {
+        carve({});
+    }
+    ~Recursion() { ::operator delete(memory, std::align_val_t(64)); }
+    Recursion(const Recursion &) = delete;
+    Recursion &operator=(const Recursion &) = delete;
+
+    void solve(std::int64_t at, std::int64_t last) {
+        pack.count = last - at < L::MEMBERS ? int(last - at) : L::MEMBERS;
+        for (int l = 0; l < WIDTH; ++l) {
+            pack.member[l] = at + (l < pack.count ? l : pack.count - 1);
+            status[l] = SOLVED, failed_step[l] = 0;
+        }
+        failed = L::none();
+        load<L>(A, problem.A, 0, d, d, pack);
+        load<L>(B, problem.B, 0, d, m, pack);
+        transpose(Bt, B, d, m);
+        if (noisy) load<L>(W, problem.noise, 0, d, d, pack);
+        if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
+        backward();
+        if (problem.cost.data) expected_cost();
+        if (gradient) forward();
+        for (int l = 0; l < pack.count; ++l) {
+            problem.status[pack.member[l]] = status[l];
+            problem.failed_step[pack.member[l]] = failed_step[l];
+            if (L::flagged(failed, l)) blank_out(l);
+        }
+    }
+};
+
+template <class L, class D, class M>
+void solve_range(const Problem &problem, D d, M m, std::int64_t first, std::int64_t last) {
+    Recursion<L, D, M> recursion(problem, d, m);
+    for (std::int64_t at = first; at < last; at += L::MEMBERS) recursion.solve(at, last);
+}
+
+}  // namespace
+
+void solve_members(const Problem &problem, std::int64_t first, std::int64_t last) {
+    const int d = problem.d, m = problem.m;
+#define SPECIALISED(D, M) \
+    if (d == D && m == M) return solve_range<Lanes>(problem, Known<D>(), Known<M>(), first, last)
+    SPECIALISED(2, 1);
+    SPECIALISED(4, 1);
+    SPECIALISED(4, 2);
+    SPECIALISED(5, 2);
+    SPECIALISED(6, 2);
+    SPECIALISED(6, 3);
+#undef SPECIALISED
+    // The choice depends on the sizes alone, never on the batch: the same bits alone or in company.
+    if (d < LARGE) return solve_range<Lanes>(problem, d, m, first, last);
+    return solve_range<Rows>(problem, d, m, first, last);
+}
+
+}  // namespace KERNEL_TARGET

@@ -1,0 +1,580 @@
+"""Context maps: what G is, that a batch is the same as its members, and what is refused."""
+
+import copy
+import json
+import math
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy.linalg import block_diag
+
+from contextual_lqr.context import (
+    BlockContext,
+    ContextMap,
+    FeatureContext,
+    FunctionContext,
+    context_map_from,
+)
+from contextual_lqr.errors import ContextError, FormatError, InputError
+
+steady = settings(derandomize=True, deadline=None, max_examples=60)
+BOUNDS = {"mass": (0.1, 10), "length": (0.0, math.inf)}
+FEATURES = ("1", "1/mass", "length/mass", "sqrt(length) * exp(-mass)")
+C = np.arange(20.0).reshape(4, 5)
+D = np.array([[1.0, 2.0], [3.0, 4.5], [0.1, -0.0]])
+
+contexts = st.fixed_dictionaries(
+    {"mass": st.floats(0.1, 10) | st.integers(1, 10), "length": st.floats(0, 1e3)}
+)
+
+
+def by_mass(context: Mapping[str, float]) -> NDArray[np.float64]:
+    return np.full((3, 5), 1 / context["mass"])
+
+
+def inverse_mass(context: Mapping[str, float]) -> float:
+    return 1 / context["mass"]
+
+
+def wide(context: Mapping[str, float]) -> NDArray[np.float64]:
+    return np.eye(7, 7) * context["mass"]
+
+
+def all_maps() -> dict[str, ContextMap]:
+    return {
+        "constant blocks": BlockContext(C, D, bounds=BOUNDS),
+        "one block a function": BlockContext(by_mass, D, bounds=BOUNDS),
+        "features": FeatureContext(FEATURES, states=5, inputs=2, bounds=BOUNDS),
+        "features without bounds": FeatureContext(FEATURES, states=5, inputs=2),
+        "mixed features": FeatureContext(["1", inverse_mass], states=5, inputs=2, bounds=BOUNDS),
+        "function": FunctionContext(wide, bounds=BOUNDS, states=5, inputs=2),
+    }
+
+
+every_map = pytest.mark.parametrize("map_", all_maps().values(), ids=all_maps().keys())
+
+
+# What G is
+
+
+@steady
+@given(contexts, st.integers(0, 2**32 - 1))
+def test_features_weigh_the_blocks_of_theta(context: dict[str, float], seed: int) -> None:
+    d, m = 3, 2
+    M = np.random.default_rng(seed).normal(size=(4, d, d + m))
+    feature_map = FeatureContext(FEATURES, states=d, inputs=m)
+    mass, length = context["mass"], context["length"]
+    phi = [1.0, 1 / mass, length / mass, math.sqrt(length) * math.exp(-mass)]
+    dynamics = np.hstack(list(M)) @ feature_map.matrix(context)
+    expected = sum(weight * block for weight, block in zip(phi, M, strict=True))
+    np.testing.assert_allclose(feature_map.features(context), phi, rtol=1e-14)
+    np.testing.assert_allclose(dynamics, expected, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(
+        feature_map.matrix(context),
+        np.kron(feature_map.features(context)[:, None], np.eye(d + m)),
+    )
+
+
+def test_blocks_are_the_diagonal_of_g() -> None:
+    expected = block_diag(C, D)
+    np.testing.assert_array_equal(BlockContext(C, D).matrix(None), expected)
+    np.testing.assert_array_equal(BlockContext().matrix((C, D.tolist())), expected)
+    functions = BlockContext(lambda c: c * C, lambda c: D.astype(int))
+    np.testing.assert_array_equal(functions.matrix(2.0), block_diag(2 * C, D.astype(int)))
+
+
+def test_a_function_gives_g() -> None:
+    G = np.arange(12.0).reshape(4, 3)
+    np.testing.assert_array_equal(FunctionContext(lambda c: c * G).matrix(3), 3 * G)
+
+
+def test_a_matrix_is_the_callers_own() -> None:
+    G = np.ones((2, 2))
+    for map_ in (BlockContext(G, G), FunctionContext(lambda _: G)):
+        map_.matrix(None)[:] = 7.0
+        map_.matrices([None])[:] = 7.0
+        assert np.all(G == 1.0)
+        assert np.all(np.isin(map_.matrix(None), [0.0, 1.0]))
+
+
+def test_functions_receive_the_checked_mapping() -> None:
+    seen: list[Any] = []
+
+    def f(context: Mapping[str, float]) -> list[list[float]]:
+        seen.append(context)
+        return [[context["mass"]]]
+
+    FunctionContext(f, bounds={"mass": (0, 10)}).matrix({"mass": np.int64(3)})
+    assert seen == [{"mass": 3.0}]
+    assert type(seen[0]["mass"]) is float
+    marker = object()
+    FunctionContext(lambda context: [[float(context is marker)]]).matrix(marker)
+
+
+# A batch is its members
+
+
+@every_map
+@steady
+@given(batch=st.lists(contexts, min_size=1, max_size=5))
+def test_a_batch_is_the_stack_of_its_members(map_: ContextMap, batch: list[Any]) -> None:
+    expected = np.stack([map_.matrix(context) for context in batch])
+    columns = {name: np.array([context[name] for context in batch]) for name in BOUNDS}
+    for many in (batch, columns, iter(batch), {n: c.tolist() for n, c in columns.items()}):
+        np.testing.assert_allclose(map_.matrices(many), expected, rtol=1e-14, atol=0)
+
+
+@every_map
+def test_an_empty_batch_has_the_shape_of_a_full_one(map_: ContextMap) -> None:
+    map_.matrix({"mass": 1.0, "length": 1.0})
+    assert map_.shape is not None
+    p, d, m = map_.shape
+    assert (d, m) == (5, 2)
+    columns = {"mass": np.array([]), "length": np.array([])}
+    assert map_.matrices([]).shape == map_.matrices(columns).shape == (0, p, d + m)
+
+
+def test_batches_without_names() -> None:
+    batch = [(C, D), (2 * C, D), (C, 3 * D)]
+    pairs = BlockContext().matrices(batch)
+    np.testing.assert_array_equal(pairs, [block_diag(*pair) for pair in batch])
+    assert BlockContext(C, D).matrices([None, None]).shape == (2, 7, 7)
+    functions = FeatureContext(["1", abs, math.sqrt])
+    np.testing.assert_array_equal(functions.feature_rows([1.0, 4.0]), [[1, 1, 1], [1, 4, 2]])
+    assert functions.feature_rows([]).shape == (0, 3)
+
+
+def test_a_map_without_any_names() -> None:
+    constant = FeatureContext(["1"], states=1, inputs=1)
+    assert constant.names == ()
+    assert constant.matrices([{}, {}]).shape == (2, 2, 2)
+    with pytest.raises(ContextError, match=r"'mass' is unknown \(the names are \(none\)\)"):
+        constant.matrix({"mass": 1.0})
+    with pytest.raises(ContextError, match="needs declared names: give a list"):
+        constant.matrices({})
+    with pytest.raises(ContextError, match="context 0: the feature '1/0' is inf"):
+        FeatureContext(["1/0"]).feature_rows([{}])
+
+
+# Names, shapes and sizes
+
+
+def test_names_and_bounds() -> None:
+    declared = FeatureContext(["1/mass"], bounds=BOUNDS)
+    assert declared.names == ("mass", "length")
+    assert declared.bounds == {"mass": (0.1, 10.0), "length": (0.0, math.inf)}
+    inferred = FeatureContext({"b": "z*a", "a": "pi"})
+    assert inferred.names == ("a", "z")
+    assert inferred.bounds == {"a": (-math.inf, math.inf), "z": (-math.inf, math.inf)}
+    assert inferred.feature_names == ("b", "a")
+    assert BlockContext().names is None
+    assert BlockContext().bounds is None
+    assert FeatureContext([inverse_mass, " 1 "]).feature_names == ("inverse_mass", "1")
+
+
+def test_allow_outside_lets_any_finite_value_pass() -> None:
+    outside = FeatureContext(["mass"], bounds={"mass": (0, 1)}, allow_outside=True)
+    assert outside.features({"mass": 5}) == [5.0]
+    assert outside.feature_rows({"mass": [5.0]}) == [[5.0]]
+    with pytest.raises(ContextError, match="'mass' is inf, which is not finite"):
+        outside.features({"mass": math.inf})
+
+
+def test_shapes_become_known() -> None:
+    assert BlockContext(C, D).shape == (7, 5, 2)
+    assert FeatureContext(["1", "x"], states=3, inputs=1).shape == (8, 3, 1)
+    assert FeatureContext(["1", "x"], states=3).shape is None
+    pairs = BlockContext()
+    assert pairs.shape is None
+    pairs.matrix((C, D))
+    assert pairs.shape == (7, 5, 2)
+    function = FunctionContext(lambda c: np.ones((4, 3)))
+    function.matrix(None)
+    assert function.shape is None
+    function = function.sized(2, 1)
+    function.matrix(None)
+    assert function.shape == (4, 2, 1)
+
+
+def test_sized() -> None:
+    assert BlockContext(C, D).sized(5, 2) == BlockContext(C, D)
+    sized = FeatureContext(["1"], bounds=BOUNDS, allow_outside=True).sized(2, 1)
+    assert sized == FeatureContext(["1"], states=2, inputs=1, bounds=BOUNDS, allow_outside=True)
+    with pytest.raises(InputError, match="has 5 states, it cannot be sized for 4"):
+        BlockContext(C, D).sized(4, 2)
+    with pytest.raises(InputError, match="has 1 inputs, it cannot be sized for 3"):
+        sized.sized(2, 3)
+    with pytest.raises(InputError, match=r"the matrix C has shape \(4, 5\).* must be 4 states"):
+        BlockContext(C, D, states=4)
+    with pytest.raises(InputError, match=r"matrix D has shape \(3, 2\).* must be 1 inputs"):
+        BlockContext(C, D, inputs=1)
+    with pytest.raises(InputError, match="states must be a whole number of at least 1, not 0"):
+        BlockContext().sized(0, 1)
+    pairs = BlockContext()
+    pairs.matrix((C, D))
+    with pytest.raises(InputError, match=r"C of this context map has shape \(4, 5\)"):
+        pairs.sized(4, 2)
+    function = FunctionContext(lambda c: np.ones((4, 3)))
+    function.matrix(None)
+    with pytest.raises(InputError, match=r"G of this .* \(4, 3\).* must be 3 states \+ 1 inputs"):
+        function.sized(3, 1)
+
+
+# What is refused in a context
+
+
+@pytest.mark.parametrize(
+    ("context", "complaint"),
+    [
+        ({"mas": 1.0, "length": 1.0}, "'mas' is unknown .*mass, length.*; 'mass' is missing"),
+        ({"mass": 1.0}, "^'length' is missing$"),
+        ({"mass": 1.0, "length": 1.0, "x": 1.0}, "^'x' is unknown"),
+        ({"mass": 20, "length": 1.0}, r"'mass' is 20, outside its bounds \[0.1, 10.0\].*allow_out"),
+        ({"mass": 1.0, "length": -1.0}, r"'length' is -1.0, outside its bounds \[0.0, inf\]"),
+        ({"mass": 1.0, "length": math.inf}, "'length' is inf, which is not finite"),
+        ({"mass": math.nan, "length": 1.0}, "'mass' is nan, which is not finite"),
+        ({"mass": np.float64("nan"), "length": 1.0}, "'mass' is nan, which is not finite"),
+        ({"mass": 1.0, "length": 10**400}, "'length' is 1000.*, which is not finite"),
+        ({"mass": True, "length": 1.0}, "'mass' is True, which is not a number"),
+        ({"mass": np.True_, "length": 1.0}, "True.*, which is not a number"),
+        ({"mass": "heavy", "length": 1.0}, "'mass' is 'heavy', which is not a number"),
+        ({"mass": None, "length": 1.0}, "'mass' is None, which is not a number"),
+        ({"mass": np.ones(2), "length": 1.0}, "which is not a number"),
+        ({"mass": "a", "length": -1.0, "x": 0}, "'x' is unknown.*'mass' is 'a'.*'length' is -1.0"),
+        (3.0, "must be a mapping with the names mass, length, not 3.0"),
+        (None, "must be a mapping"),
+    ],
+)
+def test_a_faulty_context_is_told_all_its_faults(context: Any, complaint: str) -> None:
+    for map_ in all_maps().values():
+        if map_.bounds == all_maps()["function"].bounds:
+            with pytest.raises(ContextError, match=complaint):
+                map_.matrix(context)
+            with pytest.raises(ContextError, match=r"^context 1: .*" + complaint.removeprefix("^")):
+                map_.matrices([{"mass": 1.0, "length": 1.0}, context])
+
+
+@pytest.mark.parametrize(
+    ("columns", "complaint"),
+    [
+        ({"mass": [1.0, 2.0]}, "'length' is missing"),
+        ({"mass": [1.0], "length": [1.0], "x": [1.0]}, "'x' is unknown"),
+        ({"mass": [1.0], "length": [1.0, 2.0]}, "one length, but mass has 1, length has 2"),
+        ({"mass": 1.0, "length": 1.0}, "values of 'mass' must be a one-dimensional array"),
+        ({"mass": [[1.0]], "length": [1.0]}, "values of 'mass' must be a one-dimensional array"),
+        ({"mass": [[1.0], 2.0], "length": [1.0]}, "'mass' must be a one-dimensional array"),
+        ({"mass": [True], "length": [1.0]}, "values of 'mass' must be .* numbers"),
+        ({"mass": ["1"], "length": [1.0]}, "values of 'mass' must be .* numbers"),
+        ({"mass": [1.0, 11.0], "length": [1.0, -2.0]}, "context 1: 'mass' is 11.0.*'length' is -2"),
+        ({"mass": [1.0, 2.0], "length": [math.nan, 2.0]}, "context 0: 'length' is nan"),
+    ],
+)
+def test_faulty_columns_are_refused(columns: Any, complaint: str) -> None:
+    for map_ in all_maps().values():
+        if map_.bounds == all_maps()["function"].bounds:
+            with pytest.raises(ContextError, match=complaint):
+                map_.matrices(columns)
+
+
+def test_values_that_are_not_finite_name_the_feature_and_the_context() -> None:
+    features = FeatureContext({"one": "1", "lightness": "1/mass"}, states=1, inputs=1)
+    with pytest.raises(ContextError, match=r"the feature 'lightness' is inf at mass=0.0"):
+        features.matrix({"mass": 0})
+    for many in ([{"mass": 1}, {"mass": 0}], {"mass": np.array([1.0, 0.0])}):
+        with pytest.raises(ContextError, match="context 1: the feature 'lightness' is inf at mass"):
+            features.matrices(many)
+    function = FunctionContext(lambda c: [[math.nan]], bounds={"mass": (0, 1)})
+    with pytest.raises(ContextError, match=r"<lambda>, has values .* not finite at mass=0.5"):
+        function.matrix({"mass": 0.5})
+    with pytest.raises(ContextError, match="D of the pair has values that are not finite"):
+        BlockContext().matrix((C, D + np.inf))
+
+
+@pytest.mark.parametrize(
+    "answer", [[1.0, 2.0], 3.0, [[1.0], [2.0, 3.0]], "text", None, [[1j]], [[]]]
+)
+def test_a_function_must_give_a_matrix(answer: Any) -> None:
+    def broken(context: Any) -> Any:
+        return answer
+
+    complaint = "from the function broken, (must be a two-dim.* has shape|has rows of different)"
+    for map_ in (FunctionContext(broken), BlockContext(broken, D), BlockContext(C, broken)):
+        with pytest.raises(ContextError, match=complaint):
+            map_.matrix(None)
+        with pytest.raises(ContextError, match=r"context 0: .*function broken"):
+            map_.matrices([None])
+
+
+def test_a_function_must_keep_its_shape() -> None:
+    def growing(rows: int) -> NDArray[np.float64]:
+        return np.ones((rows, 3))
+
+    function = FunctionContext(growing)
+    function.matrix(2)
+    with pytest.raises(
+        ContextError, match=r"growing, has shape \(4, 3\), but G had \(2, 3\) before"
+    ):
+        function.matrix(4)
+    with pytest.raises(ContextError, match=r"context 1: .*growing, has shape \(5, 3\)"):
+        FunctionContext(growing).matrices([2, 5])
+    with pytest.raises(ContextError, match=r"growing, .*\(2, 3\).* must be 2 states \+ 2 inputs"):
+        FunctionContext(growing).sized(2, 2).matrix(2)
+    pairs = BlockContext().sized(5, 2)
+    with pytest.raises(ContextError, match=r"C of the pair has shape \(5, 4\).*5 states"):
+        pairs.matrix((C.T, D))
+    with pytest.raises(
+        ContextError, match=r"context 1: D of the pair has shape \(1, 2\), but D had"
+    ):
+        pairs.matrices([(C, D), (C, D[:1])])
+
+
+def test_a_refused_pair_teaches_nothing() -> None:
+    pairs = BlockContext()
+    with pytest.raises(ContextError, match="D of the pair"):
+        pairs.matrix((C.T, "no matrix"))
+    assert pairs.matrix((C, D)).shape == (7, 7)
+
+
+@pytest.mark.parametrize("context", [None, 3.0, (C,), {"C": C, "D": D}, "CD"])
+def test_without_blocks_a_context_is_a_pair(context: Any) -> None:
+    with pytest.raises(ContextError, match=r"a context must be a pair \(C, D\), not"):
+        BlockContext().matrix(context)
+
+
+def test_an_exception_in_a_function_is_put_in_its_place() -> None:
+    def careless(context: Any) -> Any:
+        raise KeyError("speed")
+
+    for map_ in (
+        FunctionContext(careless, bounds={"x": (0, 1)}),
+        FeatureContext([careless], bounds={"x": (0, 1)}, states=1, inputs=1),
+    ):
+        complaint = r"the function careless failed at x=0.5 \(KeyError: 'speed'\)"
+        with pytest.raises(ContextError, match=complaint) as caught:
+            map_.matrix({"x": 0.5})
+        assert isinstance(caught.value.__cause__, KeyError)
+        with pytest.raises(ContextError, match="context 0: " + complaint) as caught:
+            map_.matrices([{"x": 0.5}])
+        assert isinstance(caught.value.__cause__, KeyError)
+
+
+@pytest.mark.parametrize("answer", ["1", None, [1.0], True, 1j])
+def test_a_feature_must_be_one_number(answer: Any) -> None:
+    with pytest.raises(ContextError, match="the feature 'odd' must be one real number, not"):
+        FeatureContext({"odd": lambda _: answer}).features(0.0)
+
+
+def test_batches_that_are_not() -> None:
+    with pytest.raises(ContextError, match="no declared names: give its contexts as a list"):
+        BlockContext(C, D).matrices({"mass": [1.0]})
+    with pytest.raises(InputError, match="no contexts are given, and the shape of G is not known"):
+        BlockContext().matrices([])
+    with pytest.raises(InputError, match=r"sizes are not known yet: call sized\(states, inputs\)"):
+        FeatureContext(["1"]).matrix({})
+
+
+# What is refused at construction
+
+
+@pytest.mark.parametrize(
+    ("bounds", "complaint"),
+    [
+        ({"x": (2, 1)}, r"bounds of 'x' must be numbers with low <= high, not \(2, 1\)"),
+        ({"x": (math.nan, 1)}, "bounds of 'x' must be numbers"),
+        ({"x": (False, 1)}, "bounds of 'x' must be numbers"),
+        ({"x": ("0", "1")}, "bounds of 'x' must be numbers"),
+        ({"x": (math.inf, math.inf)}, "bounds of 'x' must be numbers"),
+        ({"x": (-math.inf, -math.inf)}, "bounds of 'x' must be numbers"),
+        ({"x": 3}, r"bounds of 'x' must be a pair \(low, high\), not 3"),
+        ({"x": (1, 2, 3)}, "bounds of 'x' must be a pair"),
+        ({"pi": (0, 1)}, "'pi' in bounds already means something"),
+    ],
+)
+def test_bad_bounds_are_refused(bounds: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        FunctionContext(wide, bounds=bounds)
+    with pytest.raises(InputError, match=complaint):
+        FeatureContext(["1"], bounds=bounds)
+
+
+@pytest.mark.parametrize(
+    ("features", "complaint"),
+    [
+        ("1/mass", "features must be a list or a mapping of features, not '1/mass'"),
+        (3, "features must be a list"),
+        ([], "at least one feature"),
+        ({}, "at least one feature"),
+        (["1", 1], "a feature must be an expression or a function, not 1"),
+        ({"a": None}, "a feature must be an expression or a function"),
+        ({3: "1"}, "a feature must be"),
+        (["1", " 1"], "two features are named '1'"),
+        ([lambda c: 1, lambda c: 2], "two features are named '<lambda>': name them apart"),
+        (["1/mas"], "the features use mas, but bounds declares mass, length"),
+        (["1/(mass"], "cannot be read at column"),
+    ],
+)
+def test_bad_features_are_refused(features: Any, complaint: str) -> None:
+    with pytest.raises(InputError, match=complaint):
+        FeatureContext(features, bounds=BOUNDS)
+
+
+def test_functions_beside_expressions_need_declared_names() -> None:
+    with pytest.raises(InputError, match="the features use mass, but bounds declares no names"):
+        FeatureContext(["1/mass", inverse_mass])
+
+
+def test_bad_blocks_are_refused() -> None:
+    with pytest.raises(InputError, match="give both C and D, or neither"):
+        BlockContext(C)
+    with pytest.raises(InputError, match="give both C and D, or neither"):
+        BlockContext(D=D)
+    with pytest.raises(InputError, match="bounds are given without C and D"):
+        BlockContext(bounds=BOUNDS)
+    with pytest.raises(InputError, match="matrix C has values that are not finite"):
+        BlockContext([[math.inf]], D)
+    with pytest.raises(InputError, match=r"matrix D must be a two-dimensional .* shape \(2,\)"):
+        BlockContext(C, [1.0, 2.0])
+    with pytest.raises(InputError, match="matrix C has rows of different lengths"):
+        BlockContext([[1.0], [1.0, 2.0]], D)
+
+
+# Frozen, equal, written down
+
+
+def test_maps_are_frozen() -> None:
+    mine = C.copy()
+    map_ = BlockContext(mine, D, bounds=BOUNDS)
+    mine[:] = 0.0
+    np.testing.assert_array_equal(map_.C, C)
+    with pytest.raises(ValueError, match="read-only"):
+        map_.C[0, 0] = 1.0
+    with pytest.raises(AttributeError):
+        map_.C = C  # type: ignore[misc]
+    with pytest.raises(TypeError):
+        map_.bounds["mass"] = (0, 1)  # type: ignore[index]
+
+
+def test_equality_is_by_content() -> None:
+    mine, theirs = all_maps(), all_maps()
+    for a in mine:
+        for b in theirs:
+            assert (mine[a] == theirs[b]) == (a == b), (a, b)
+    assert BlockContext(C, D) != BlockContext(C, 2 * D)
+    assert BlockContext(C, D) != BlockContext() != BlockContext(by_mass, D)
+    assert FeatureContext(["1", "x"]) != FeatureContext(["x", "1"])
+    assert FeatureContext(["x"]) == FeatureContext({"x": "x"}, bounds={"x": (None, None)})
+    assert FeatureContext(["x"]) != FeatureContext({"y": "x"})
+    assert FunctionContext(wide) != FunctionContext(by_mass)
+    assert BlockContext() != 3
+    assert "BlockContext(" in repr(BlockContext(C, D))
+    assert "1/mass" in repr(mine["features"])
+
+
+@every_map
+def test_copies_and_pickles_are_equal_and_frozen(map_: ContextMap) -> None:
+    for twin in (copy.deepcopy(map_), pickle.loads(pickle.dumps(map_))):
+        assert twin == map_
+        context = {"mass": 2.0, "length": 3.0}
+        np.testing.assert_array_equal(twin.matrix(context), map_.matrix(context))
+    assert not copy.deepcopy(BlockContext(C, D)).C.flags.writeable
+
+
+finite = st.floats(allow_nan=False, allow_infinity=False)
+matrices = st.integers(1, 3).flatmap(
+    lambda width: st.lists(st.lists(finite, min_size=width, max_size=width), min_size=1, max_size=3)
+)
+bounds = st.dictionaries(
+    st.sampled_from(["mass", "length", "Größe"]),
+    st.tuples(finite | st.just(-math.inf), finite | st.just(math.inf)).filter(
+        lambda pair: pair[0] <= pair[1]
+    ),
+)
+blocks = st.fixed_dictionaries(
+    {"C": matrices, "D": matrices}, optional={"bounds": bounds, "allow_outside": st.booleans()}
+)
+weighted = st.fixed_dictionaries(
+    {"features": st.permutations(FEATURES)},
+    optional={
+        "states": st.integers(1, 9),
+        "inputs": st.integers(1, 9),
+        "bounds": bounds.map(lambda b: {"mass": (0, 1), "length": (-1e-300, 1)} | b),
+        "allow_outside": st.booleans(),
+    },
+)
+
+
+def survives_json(map_: ContextMap) -> Any:
+    text = json.dumps(map_.describe(), allow_nan=False)
+    for again in (text, json.dumps(json.loads(text), sort_keys=True)):
+        twin = context_map_from(json.loads(again))
+        assert twin == map_
+        assert twin.describe() == map_.describe()
+    return twin
+
+
+@steady
+@given(blocks)
+def test_described_blocks_survive_json_to_the_bit(arguments: dict[str, Any]) -> None:
+    map_ = BlockContext(**arguments)
+    twin = survives_json(map_)
+    assert twin.C.tobytes() == map_.C.tobytes()
+    assert twin.D.tobytes() == map_.D.tobytes()
+
+
+@steady
+@given(weighted)
+def test_described_features_survive_json(arguments: dict[str, Any]) -> None:
+    twin = survives_json(FeatureContext(**arguments))
+    assert twin.feature_names == tuple(arguments["features"])
+
+
+def test_described_pairs_survive_json() -> None:
+    survives_json(BlockContext())
+    survives_json(BlockContext().sized(5, 2))
+
+
+def test_functions_cannot_be_described() -> None:
+    for name in ("one block a function", "mixed features", "function"):
+        assert all_maps()[name].describe() is None
+
+
+GOOD = FeatureContext(["1"], bounds={"x": (0, None)}).describe() or {}
+GOOD_BLOCK = BlockContext(C, D).describe() or {}
+
+
+@pytest.mark.parametrize(
+    ("description", "complaint"),
+    [
+        (None, "has the kind BlockContext or FeatureContext, unlike None"),
+        ([1], "has the kind"),
+        ({}, "has the kind"),
+        ({**GOOD, "kind": "FunctionContext"}, "has the kind BlockContext or"),
+        ({**GOOD, "kind": ["FeatureContext"]}, "has the kind"),
+        ({**GOOD, "colour": 1}, "missing or unknown: colour"),
+        ({"kind": "BlockContext"}, "missing or unknown: C, D, allow_outside, bounds, inputs"),
+        ({**GOOD, "states": "4"}, "description of a FeatureContext is wrong"),
+        ({**GOOD, "states": 0}, "states must be a whole number"),
+        ({**GOOD, "inputs": True}, "inputs must be a whole number"),
+        ({**GOOD, "bounds": [1]}, "description of a FeatureContext is wrong"),
+        ({**GOOD, "bounds": {"x": 1}}, "bounds of 'x' must be a pair"),
+        ({**GOOD, "bounds": {"x": [1, 0]}}, "bounds of 'x' must be numbers"),
+        ({**GOOD, "allow_outside": "no"}, "description of a FeatureContext is wrong"),
+        ({**GOOD, "features": None}, "features must be a list"),
+        ({**GOOD, "features": [["a", 1]]}, "a feature must be an expression"),
+        ({**GOOD, "features": [["a", "1"], ["a", "2"]]}, "two features are named 'a'"),
+        ({**GOOD, "features": [["a", "__import__('os')"]]}, "calls __import__"),
+        ({**GOOD_BLOCK, "C": None}, "give both C and D"),
+        ({**GOOD_BLOCK, "C": "x"}, "matrix C must be a two-dimensional"),
+        ({**GOOD_BLOCK, "D": [[1, None]]}, "matrix D must be a two-dimensional"),
+        ({**GOOD_BLOCK, "states": 4}, "must be 4 states"),
+    ],
+)
+def test_a_malformed_description_is_refused(description: Any, complaint: str) -> None:
+    with pytest.raises(FormatError, match=complaint):
+        context_map_from(description)
