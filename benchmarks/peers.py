@@ -6,7 +6,7 @@ x_{h+1} = A x_h + B u_h of a batch: A (n, d, d), B (n, d, m), Q (H, d, d), R (H-
 returns a solver, to be called once before timing (the JAX peers compile then):
 `solver(A, B, Q, R, start) -> gains (n, H-1, m, d), values (n, H, d, d) or None, costs (n,)`.
 
-`check_peers.py` holds every peer against the NumPy baseline and prints a table of timings.
+`run.py` holds every peer against the NumPy baseline, and times them.
 """
 
 import importlib

@@ -10,25 +10,20 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.numpy import save_file
 
 from contextual_lqr import (
     BlockContext,
-    ConfidenceSet,
     ContextMap,
     Decoder,
     FeatureContext,
     FormatError,
     FunctionContext,
     InputError,
-    LinearSystem,
     Trajectory,
-    optimal_cost,
-    solve,
 )
-from contextual_lqr.fleets import path_following, true_decoder
 
 EPS = float(np.finfo(float).eps)
 MAP = FeatureContext(["1", "gain"], states=2, inputs=1, bounds={"gain": (0, 1e200)})
@@ -36,10 +31,12 @@ THETA = np.array([[0.6, 0.2, 1.0, 0.1, -0.2, 0.3], [-0.1, 0.5, -0.4, 0.3, 0.1, 0
 Episode = tuple[dict[str, float], Trajectory]
 
 
-def episode(rng: np.random.Generator, scale: float = 1.0, H: int = 5, noise: float = 0.01) -> Episode:
+def episode(
+    rng: np.random.Generator, scale: float = 1, H: int = 5, noise: float = 0.01, push: float = 1
+) -> Episode:
     context = {"gain": float(rng.uniform(0, 2))}
     M = THETA @ MAP.matrix(context)
-    u = scale * rng.standard_normal((H - 1, 1))
+    u = push * scale * rng.standard_normal((H - 1, 1))
     x = [scale * rng.standard_normal(2)]
     for h in range(H - 1):
         x.append(M @ np.append(x[h], u[h]) + noise * rng.standard_normal(2))
@@ -63,6 +60,19 @@ def learnt(episodes: list[Episode], *options: Any, **named: Any) -> Decoder:
     return decoder
 
 
+def snapshot(decoder: Decoder) -> dict[str, Any]:
+    """All that a decoder is, to the bit."""
+
+    def bits(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return value.shape, value.tobytes()
+        if isinstance(value, ContextMap):
+            return repr(value), dict(value._seen)
+        return tuple(map(bits, value)) if isinstance(value, tuple) else value
+
+    return {name: bits(value) for name, value in vars(decoder).items()}
+
+
 def exactly(Z: np.ndarray, after: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
     """Θ̂, V and log det V of the normal equations, in rational arithmetic: no rounding at all."""
     p, d = Z.shape[1], after.shape[1]
@@ -81,18 +91,19 @@ def exactly(Z: np.ndarray, after: np.ndarray, lam: float) -> tuple[np.ndarray, n
     return np.array([[float(v) for v in row[p:]] for row in V]).T, rounded, log_det
 
 
-def assert_same_belief(one: Decoder, other: Decoder, size: float) -> None:
+def assert_same_belief(one: Decoder, other: Decoder, size: float, even: bool) -> None:
     """To rounding: compared in the metric of V, where eps times the largest row is the unit."""
     assert (one.rows, one.episodes, one.ignored_rows) == (
         other.rows, other.episodes, other.ignored_rows,
     )  # fmt: skip
     V, W = one.factor.T @ one.factor, other.factor.T @ other.factor
     lengths = np.sqrt(np.diag(V))
-    assert np.abs(V - W).max(initial=0, where=np.isfinite(V)) <= 1e-13 * (lengths**2).max()
     assert np.all(np.abs(V - W) <= 1e-13 * np.outer(lengths, lengths))
-    off = np.abs((one.estimate - other.estimate) @ one.factor.T).max()
-    assert off <= 50 * EPS * (1 + size)
-    assert one.noise_estimate == pytest.approx(other.noise_estimate, rel=1e-6, abs=(50 * EPS * size) ** 2)
+    room = 50 * EPS * (1 + size)
+    assert np.abs((one.estimate - other.estimate) @ one.factor.T).max() <= room
+    if even:  # else which columns are determined is itself a question of rounding
+        found, known = one.noise_estimate, other.noise_estimate
+        assert found == pytest.approx(known, rel=1e-6, abs=room * (0.01 + room))
 
 
 exponents = st.lists(st.integers(-8, 12), min_size=1, max_size=5)
@@ -123,17 +134,6 @@ def test_estimate_factor_and_determinant_are_those_of_rational_arithmetic(
     assert decoder.ignored_rows == 0
 
 
-@given(seeds, st.integers(-8, 12))
-def test_estimate_is_the_least_squares_of_the_rows_on_the_prior(seed: int, power: int) -> None:
-    rng, scale = np.random.default_rng(seed), 10.0**power
-    episodes = [episode(rng, scale, 6, 0.01 * scale) for _ in range(3)]
-    decoder = learnt(episodes, scale**2)
-    Z, after = rows_of(episodes)
-    stacked = np.concatenate((Z, scale * np.eye(6)))
-    theta = np.linalg.lstsq(stacked, np.concatenate((after, np.zeros((6, 2)))), rcond=None)[0].T
-    assert decoder.estimate == pytest.approx(theta, rel=1e-11, abs=1e-13)
-
-
 def test_before_any_data_the_belief_is_the_prior() -> None:
     decoder = Decoder(MAP, 4.0)
     assert np.array_equal(decoder.factor, 2 * np.eye(6))
@@ -147,7 +147,9 @@ def test_before_any_data_the_belief_is_the_prior() -> None:
 def test_large_states_do_not_spoil_small_ones_as_they_do_in_normal_equations() -> None:
     rng = np.random.default_rng(0)
     theta, along, across = np.array([[0.7, -0.3]]), np.array([1.0, 1.0]), np.array([1.0, -1.0])
-    z = np.concatenate((1e10 * rng.uniform(1, 2, (30, 1)) * along, 1e3 * np.ones((100, 1)) * across))
+    z = np.concatenate(
+        (1e10 * rng.uniform(1, 2, (30, 1)) * along, 1e3 * np.ones((100, 1)) * across)
+    )
     z = z[rng.permutation(len(z))]
     after = z @ theta.T
     decoder = Decoder(BlockContext([[1.0]], [[1.0]]), 1.0, noise_level=0.01)
@@ -175,7 +177,9 @@ def test_any_split_merged_in_any_order_is_learning_in_one_go(
         parts[i].merge(parts[j])
         assert snapshot(parts[j]) == before
         del parts[j]
-    assert_same_belief(parts[0], learnt(episodes, noise_level=0.01), size)
+    assert_same_belief(
+        parts[0], learnt(episodes, noise_level=0.01), size, max(powers) - min(powers) < 7
+    )
 
 
 @given(seeds, exponents)
@@ -186,7 +190,10 @@ def test_one_by_one_is_many_at_once(seed: int, powers: list[int]) -> None:
     for episodes in (unequal, equal):
         one_by_one = learnt(episodes, noise_level=0.01)
         size = max(np.abs(part).max() for part in rows_of(episodes))
-        listed, named = [c for c, _ in episodes], {"gain": np.array([c["gain"] for c, _ in episodes])}
+        listed, named = (
+            [c for c, _ in episodes],
+            {"gain": np.array([c["gain"] for c, _ in episodes])},
+        )
         runs: list[Any] = [[t for _, t in episodes]]
         if episodes is equal:
             runs.append(Trajectory(*(np.stack([getattr(t, part) for _, t in equal])
@@ -195,7 +202,7 @@ def test_one_by_one_is_many_at_once(seed: int, powers: list[int]) -> None:
             for contexts in (listed, named):
                 many = Decoder(MAP, noise_level=0.01)
                 many.update_many(contexts, trajectories)
-                assert_same_belief(many, one_by_one, size)
+                assert_same_belief(many, one_by_one, size, max(powers) - min(powers) < 7)
 
 
 def test_merge_counts_the_prior_once_and_takes_an_empty_one() -> None:
@@ -251,7 +258,7 @@ def test_merge_refuses_pairs_of_another_size() -> None:
     small.update((np.eye(2), np.eye(1)), trajectory)
     large.update((np.ones((3, 2)), np.eye(1)), trajectory)
     before = snapshot(small)
-    with pytest.raises(InputError, match="context map|size|shape"):
+    with pytest.raises(InputError, match=r"context map|size|shape"):
         small.merge(large)
     assert snapshot(small) == before
 
@@ -271,20 +278,26 @@ def test_a_copy_is_independent() -> None:
 # -- the noise ---------------------------------------------------------------------------------
 
 
-def test_noise_estimate_is_unbiased_and_sees_no_prior() -> None:
-    rng, sigma, found = np.random.default_rng(5), 0.3, []
-    for _ in range(400):
-        decoder = learnt([episode(rng, 1.0, 13, sigma)])  # 12 rows for 3 unknowns: one gain alone
-        found.append(decoder.noise_estimate / sigma**2)
-    off = np.mean(found, 0) - np.eye(2)
-    assert (np.abs(off) < 4 * np.std(found, 0) / 20).all()  # 400 of them; n - 3 or n - 6 is seen
-    episodes = [episode(rng, 1.0, 2000, sigma) for _ in range(5)]
-    one = learnt(episodes, 1.0)
-    assert one.noise_estimate == pytest.approx(sigma**2 * np.eye(2), abs=5 * sigma**2 * math.sqrt(2e-4))
-    assert np.array_equal(one.noise_estimate, learnt(episodes, 1e6).noise_estimate)
-    Z, after = rows_of(episodes)
-    left = after - Z @ np.linalg.lstsq(Z, after, rcond=None)[0]
-    assert one.noise_estimate == pytest.approx(left.T @ left / (len(Z) - 6), rel=1e-9)
+@pytest.mark.parametrize(("machines", "push", "unknowns"), [(3, 1.0, 6), (1, 1.0, 3), (3, 0.0, 4)])
+def test_noise_estimate_is_unbiased(machines: int, push: float, unknowns: int) -> None:
+    """Also where the data leave columns undetermined: one machine alone, or inputs of zero."""
+    rng, found = np.random.default_rng(5), []
+    for _ in range(300):
+        episodes = [episode(rng, 1.0, 1 + 12 // machines, 0.3, push) for _ in range(machines)]
+        Z, after = rows_of(episodes)
+        left = after - Z @ np.linalg.lstsq(Z, after, rcond=1e-12)[0]
+        noise = learnt(episodes).noise_estimate
+        assert noise == pytest.approx(left.T @ left / (12 - unknowns), rel=1e-8, abs=1e-12)
+        found.append(noise / 0.3**2)
+    assert (np.abs(np.mean(found, 0) - np.eye(2)) < 4 * np.std(found, 0) / math.sqrt(300)).all()
+
+
+def test_noise_estimate_of_long_data_sees_no_prior() -> None:
+    rng, variance = np.random.default_rng(5), 0.09
+    episodes = [episode(rng, 1.0, 2000, 0.3) for _ in range(5)]
+    noise = learnt(episodes, 1.0).noise_estimate
+    assert np.abs(noise - variance * np.eye(2)).max() < 4 * variance * math.sqrt(2 / 1e4)
+    assert np.array_equal(noise, learnt(episodes, 1e6).noise_estimate)
 
 
 def test_noise_estimate_waits_for_rows_and_an_exact_coordinate_has_none() -> None:
@@ -311,8 +324,7 @@ def test_systems_are_the_estimate_times_the_context_matrix() -> None:
     for i, g in enumerate(gains):
         by_hand = decoder.estimate[:, :3] + g * decoder.estimate[:, 3:]
         one = decoder.system({"gain": g})
-        assert one.A == pytest.approx(by_hand[:, :2], rel=1e-13, abs=1e-15)
-        assert one.B == pytest.approx(by_hand[:, 2:], rel=1e-13, abs=1e-15)
+        assert np.hstack((one.A, one.B)) == pytest.approx(by_hand, rel=1e-13, abs=1e-15)
         assert many.A[i] == pytest.approx(one.A, rel=1e-14, abs=1e-16)
         assert many.B[i] == pytest.approx(one.B, rel=1e-14, abs=1e-16)
     assert np.array_equal(many.noise, decoder.noise_estimate)
@@ -332,56 +344,245 @@ def test_a_step_that_drowns_the_noise_is_counted_and_not_learnt(size: float, ign
     both.update({"gain": 0.0}, Trajectory([x, THETA[:, :2] @ x], [[0.0]]))
     assert (both.ignored_rows, both.rows) == (ignored, plain.rows + 1 - ignored)
     assert both.episodes == 6
-    assert np.array_equal(both.estimate, plain.estimate) == bool(ignored)
-    if not ignored:
+    if ignored:
+        assert both.estimate == pytest.approx(plain.estimate, rel=1e-13)
+    else:
         assert both.estimate[:, 0] == pytest.approx(THETA[:, 0], abs=1e-11)
-
-
-@pytest.mark.slow
-def test_the_papers_circle_experiment_survives_its_explosions() -> None:
-    """Best of 100 uniform samples, β = 1e4, λ = 1: states reach 1e10 to 1e24 on the way."""
-    fleet = path_following("circle", 1.0)
-    truth = true_decoder(fleet)
-    size, off, ignored, off_normal = np.zeros((4, 200))
-    for seed in range(200):
-        rng = np.random.default_rng(seed)
-        fleet.context_map.matrix({"mass": 1.0})
-        decoder = Decoder(fleet.context_map, 1.0, noise_level=0.01)
-        V, W = np.eye(7), np.zeros((7, 5))
-        for _ in range(5):
-            context = fleet.sample_context(rng)
-            G = fleet.context_map.matrix(context)
-            M = ConfidenceSet(decoder, 1e4).sample(100, rng) @ G
-            costs = optimal_cost(LinearSystem(M[..., :5], M[..., 5:], fleet.noise), fleet.cost, fleet.start)
-            best = M[int(np.argmin(costs))]
-            policy = solve(LinearSystem(best[:, :5], best[:, 5:]), fleet.cost).policy
-            played = fleet.play(policy, context, rng)
-            size[seed] = max(size[seed], np.abs(played.states).max())
-            decoder.update(context, played)
-            Z = np.concatenate((played.states[:-1], played.inputs), 1) @ G.T
-            V, W = V + Z.T @ Z, W + Z.T @ played.states[1:]
-        off[seed] = np.linalg.norm(decoder.estimate - truth)
-        off_normal[seed] = np.linalg.norm(np.linalg.solve(V, W).T - truth)
-        ignored[seed] = decoder.ignored_rows
-    within = size < 1e12
-    assert off[within].max() < 0.05
-    assert (size[within] > 1e10).any()
-    assert ignored.any()
-    assert not ignored[within].any()
-    assert off_normal[within].max() > 0.05  # so the requirement is one that normal equations miss
 
 
 # -- refusals ----------------------------------------------------------------------------------
 
 
-def snapshot(decoder: Decoder) -> dict[str, Any]:
-    """All that a decoder is, to the bit."""
+GOOD = episode(np.random.default_rng(9))
+SHORT = Trajectory(np.ones((1, 2)), np.zeros((0, 1)))
+REFUSED: dict[str, tuple[Any, Any, str]] = {
+    "three states": ({"gain": 1.0}, Trajectory(np.ones((4, 3)), np.ones((3, 1))), "states of 3"),
+    "two inputs": ({"gain": 1.0}, Trajectory(np.ones((4, 2)), np.ones((3, 2))), "inputs of 2"),
+    "unknown name": ({"gain": 1.0, "mass": 2.0}, GOOD[1], "'mass' is unknown"),
+    "missing name": ({}, GOOD[1], "'gain' is missing"),
+    "no mapping": (3.0, GOOD[1], "a context must be a mapping"),
+    "nan context": ({"gain": math.nan}, GOOD[1], "'gain' is nan, which is not finite"),
+    "outside": ({"gain": -1.0}, GOOD[1], r"'gain' is -1.0, outside its bounds"),
+    "one state": ({"gain": 1.0}, SHORT, "states holds one state only"),
+    "a batch": (
+        {"gain": 1.0},
+        Trajectory(np.ones((3, 4, 2)), np.ones((3, 3, 1))),
+        "states of shape",
+    ),
+    "overflow": ({"gain": 1e200}, Trajectory([[1e200, 0], [1, 1]], [[0]]), "states overflow"),
+}
+refused = pytest.mark.parametrize(("context", "trajectory", "match"), REFUSED.values(), ids=REFUSED)
 
-    def bits(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return value.shape, value.tobytes()
-        if isinstance(value, ContextMap):
-            return repr(value), dict(value._seen)
-        return tuple(map(bits, value)) if isinstance(value, tuple) else value
 
-    return {name: bits(value) for name, value in vars(decoder).items()}
+@refused
+@pytest.mark.parametrize("taught", [False, True])
+def test_a_bad_episode_is_refused_and_changes_nothing(
+    taught: bool, context: Any, trajectory: Any, match: str
+) -> None:
+    decoder = learnt([GOOD] * taught)
+    _, before = decoder.estimate, snapshot(decoder)
+    with pytest.raises(InputError, match=match):
+        decoder.update(context, trajectory)
+    assert snapshot(decoder) == before
+    with pytest.raises(InputError, match=match):
+        decoder.update_many([GOOD[0], GOOD[0], context], [GOOD[1], GOOD[1], trajectory])
+    assert snapshot(decoder) == before
+
+
+@pytest.mark.parametrize("name", ["states", "inputs"])
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_cannot_even_become_a_trajectory(name: str, value: float) -> None:
+    parts = {"states": np.ones((4, 2)), "inputs": np.ones((3, 1))}
+    parts[name][1, 0] = value
+    with pytest.raises(InputError, match=f"{name} must be finite, but holds {value} at index"):
+        Trajectory(**parts)
+
+
+def test_rows_too_large_to_be_summed_are_refused() -> None:
+    decoder = Decoder(MAP, noise_level=1e150)
+    decoder.update(*GOOD)
+    decoder.noise_level = 1e300  # so that they are not ignored
+    _, before = decoder.estimate, snapshot(decoder)
+    huge = Trajectory(np.full((4, 2), 1.7e308), np.zeros((3, 1)))
+    with pytest.raises(InputError, match="states or inputs are too large"):
+        decoder.update({"gain": 1.0}, huge)
+    assert snapshot(decoder) == before
+
+
+def test_update_many_refuses_what_does_not_belong_together() -> None:
+    decoder = learnt([GOOD])
+    _, before = decoder.estimate, snapshot(decoder)
+    for contexts, trajectories, match in (
+        ([GOOD[0]] * 2, [GOOD[1]] * 3, "3 trajectories, but 2 contexts"),
+        ([GOOD[0]] * 2, [], "0 trajectories, but 2 contexts"),
+        ([GOOD[0]], GOOD[1], r"shape \(n, H, d\), not \(5, 2\)"),
+    ):
+        with pytest.raises(InputError, match=match):
+            decoder.update_many(contexts, trajectories)
+        assert snapshot(decoder) == before
+    decoder.update_many([], [])
+    assert snapshot(decoder) == before
+    unsized = Decoder(FeatureContext(["1", "gain"]))
+    with pytest.raises(InputError, match="states of 3"):
+        unsized.update_many([GOOD[0]] * 2, [GOOD[1], REFUSED["three states"][1]])
+    assert snapshot(unsized) == snapshot(Decoder(FeatureContext(["1", "gain"])))
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf])
+def test_a_decoder_needs_positive_numbers(bad: float) -> None:
+    with pytest.raises(InputError, match="regularisation must be a positive number"):
+        Decoder(MAP, bad)
+    with pytest.raises(InputError, match="noise_level must be a positive number"):
+        Decoder(MAP, noise_level=bad)
+
+
+# -- files -------------------------------------------------------------------------------------
+
+
+def own_G(context: Any) -> np.ndarray:
+    return np.vstack((np.eye(3), context["gain"] * np.eye(3)))
+
+
+def own_C(context: Any) -> np.ndarray:
+    return np.eye(2) * (1 + context["gain"])
+
+
+MAPS: dict[str, ContextMap] = {
+    "constants": BlockContext(
+        np.array([[0.1, 1 / 3], [1e-300, 7.0]]), [[0.5]], bounds={"gain": (0, 9)}
+    ),
+    "features": MAP,
+    "unsized": FeatureContext({"one": "1", "twice": "2*gain"}),
+    "function": FunctionContext(own_G),
+    "a function as block": BlockContext(own_C, [[1.0]], bounds={"gain": (0, 9)}),
+}
+
+
+@pytest.mark.parametrize("taught", [0, 3])
+@pytest.mark.parametrize("name", MAPS)
+def test_a_file_holds_everything_to_the_bit(name: str, taught: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(10)
+    decoder = Decoder(MAPS[name], 0.3, noise_level=0.02)
+    for power in range(taught):
+        decoder.update(*episode(rng, 1e8**power))
+    file = tmp_path / "learnt.decoder"
+    decoder.save(file)
+    own = "function" in name
+    if own:
+        with pytest.raises(InputError, match=r"learnt.decoder.*Python functions.*context_map="):
+            Decoder.load(file)
+    loaded = Decoder.load(str(file), MAPS[name] if own else None)
+    for known in (decoder, loaded) if decoder._data is not None else ():
+        _ = known.estimate
+    compared = ({**snapshot(d), "context_map": None} for d in (decoder, loaded))
+    assert next(compared) == next(compared)
+    if not own:
+        assert loaded.context_map == decoder.context_map
+    assert loaded.ignored_rows == (4 if taught else 0)
+    for learner in (decoder, loaded):
+        learner.update(*episode(np.random.default_rng(11)))
+    assert loaded.estimate.tobytes() == decoder.estimate.tobytes()
+    assert loaded.factor.tobytes() == decoder.factor.tobytes()
+    assert loaded.system({"gain": 1.5}).A.tobytes() == decoder.system({"gain": 1.5}).A.tobytes()
+    assert os.listdir(tmp_path) == ["learnt.decoder"]
+
+
+@pytest.mark.parametrize("where", ["os.replace", "os.fsync", "tempfile.mkstemp"])
+def test_a_failed_write_leaves_the_old_file(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "learnt"
+    learnt([GOOD]).save(file)
+    old = file.read_bytes()
+
+    def fail(*_: Any, **__: Any) -> Any:
+        raise PermissionError(13, "Permission denied")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            {"os": os, "tempfile": tempfile}[where.split(".")[0]], where.split(".")[1], fail
+        )
+        with pytest.raises(InputError, match=r"cannot write .*learnt: Permission denied"):
+            learnt([GOOD] * 2).save(file)
+    assert os.listdir(tmp_path) == ["learnt"]
+    assert file.read_bytes() == old
+    with pytest.raises(InputError, match=r"cannot write .*No such file"):
+        learnt([GOOD]).save(tmp_path / "nowhere" / "learnt")
+    with pytest.raises(InputError, match="cannot write"):
+        learnt([GOOD]).save(tmp_path)
+    assert os.listdir(tmp_path) == ["learnt"]
+    learnt([GOOD] * 2).save(file)
+    assert Decoder.load(file).episodes == 2
+
+
+def test_a_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
+    file = tmp_path / "learnt"
+    learnt([GOOD]).save(file)
+    whole = file.read_bytes()
+    rng = np.random.default_rng(12)
+    noise = [rng.bytes(int(n)) for n in rng.integers(1, 2000, 60)]
+    for content in [whole[:n] for n in range(0, len(whole), 5)] + noise + [whole + b"more"]:
+        file.write_bytes(content)
+        with pytest.raises(FormatError, match=r"learnt is (damaged|not a decoder file)"):
+            Decoder.load(file)
+    header = 8 + int.from_bytes(whole[:8], "little")
+    seen = set()
+    for place in range(
+        header
+    ):  # a flipped bit may be a digit of a number, but is never a traceback
+        for bit in (1, 2, 64):
+            file.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
+            try:
+                seen.add(type(Decoder.load(file)))
+            except InputError as error:
+                seen.add(type(error))
+    assert seen == {Decoder, FormatError}
+
+
+STATE = {
+    "context_map": MAP.describe(), "regularisation": 1.0, "noise_level": 1.0, "episodes": 1,
+    "rows": 4, "ignored_rows": 0, "sizes": [6, 2],
+}  # fmt: skip
+OTHER = BlockContext(np.eye(2), np.eye(1)).describe()
+CHANGES = [
+    {"rows": "many"}, {"rows": -1}, {"sizes": [6]}, {"sizes": [5, 2]}, {"sizes": [-1, 9]},
+    {"sizes": ["6", "2"]}, {"regularisation": -1.0}, {"noise_level": "x"}, {"rows": 1.5},
+    {"context_map": {"kind": "Other"}}, {"context_map": OTHER},
+]  # fmt: skip
+WRONG = {json.dumps(change): (json.dumps(STATE | change), np.eye(8)) for change in CHANGES} | {
+    "half": ("{", np.eye(8)),
+    "a list": ("[]", np.eye(8)),
+    "nan": (json.dumps(STATE), np.full((8, 8), np.nan)),
+    "float32": (json.dumps(STATE), np.eye(8, dtype=np.float32)),
+}
+
+
+@pytest.mark.parametrize(("state", "data"), WRONG.values(), ids=WRONG)
+def test_a_file_that_contradicts_itself_is_refused(
+    state: str, data: np.ndarray, tmp_path: Path
+) -> None:
+    file = tmp_path / "learnt"
+    metadata = {"format": "contextual-lqr decoder", "version": "1", "state": json.dumps(STATE)}
+    save_file({"data": np.eye(8)}, file, metadata)
+    assert Decoder.load(file).rows == 4
+    save_file({"data": data}, file, metadata | {"state": state})
+    with pytest.raises(FormatError, match="learnt is damaged"):
+        Decoder.load(file)
+
+
+def test_other_files_are_told_apart(tmp_path: Path) -> None:
+    file = tmp_path / "learnt"
+    for metadata in (None, {"format": "another"}):
+        save_file({"data": np.eye(2)}, file, metadata)
+        with pytest.raises(FormatError, match="learnt is not a decoder file"):
+            Decoder.load(file)
+    save_file({"data": np.eye(2)}, file, {"format": "contextual-lqr decoder", "version": "2"})
+    with pytest.raises(FormatError, match=r"version 2, but this release reads version 1.*newer"):
+        Decoder.load(file)
+    with pytest.raises(InputError, match=r"there is no file .*nothing"):
+        Decoder.load(tmp_path / "nothing")
+    with pytest.raises(InputError, match="cannot read"):
+        Decoder.load(tmp_path)
+    learnt([GOOD]).save(file)
+    with pytest.raises(InputError, match="context_map"):
+        Decoder.load(file, BlockContext(np.eye(5), np.eye(2)))

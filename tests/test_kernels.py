@@ -1,5 +1,6 @@
 """The compiled recursions: the same as the reference, and the same bits in any company."""
 
+import inspect
 import os
 import sys
 import threading
@@ -36,7 +37,9 @@ def native() -> Native:
     if kernels.compiled is None:
         if os.environ.get("CONTEXTUAL_LQR_NO_NATIVE"):
             pytest.skip("CONTEXTUAL_LQR_NO_NATIVE is set")
-        pytest.fail("the compiled kernels are missing; set CONTEXTUAL_LQR_NO_NATIVE if that is meant")
+        pytest.fail(
+            "the compiled kernels are missing; set CONTEXTUAL_LQR_NO_NATIVE if that is meant"
+        )
     return kernels.native_recursions
 
 
@@ -72,7 +75,7 @@ def spoil(operands: dict[str, Any], member: int, how: str) -> None:
     if how == "NaN":
         operands["A"][member, 0, 0] = np.nan
     elif how == "overflow":
-        operands["A"][member] *= 1e200
+        operands["A"][member] = 1e200
     elif how == "indefinite":
         operands["R"][member, :, 0, 0] = -1e6
 
@@ -125,9 +128,7 @@ def member_of(outcome: Outcome, i: int) -> Outcome:
     seed=seeds,
 )
 @settings(max_examples=100)
-def test_native_is_the_reference(
-    native, size, H, batch, shared, absent, radius, failures, seed
-):
+def test_native_is_the_reference(native, size, H, batch, shared, absent, radius, failures, seed):
     rng = np.random.default_rng(seed)
     operands = random_operands(rng, *size, H, batch, tuple(shared), tuple(absent), radius)
     for how in failures:
@@ -139,7 +140,7 @@ def test_native_is_the_reference(
 @pytest.mark.parametrize("absent", [("policy",), ("N", "noise", "policy"), ("noise",)], ids=str)
 def test_native_is_the_reference_at_every_size(native, size, absent):
     rng = np.random.default_rng(sum(size))
-    for batch in (range(1, 10) if size in SPECIALISED else (1, 3, 6)):
+    for batch in range(1, 10) if size in SPECIALISED else (1, 3, 6):
         operands = random_operands(rng, *size, 7, batch, ("Q", "noise"), absent)
         found = native(**operands, **EVERYTHING)
         assert (found.status == SOLVED).all()
@@ -191,7 +192,7 @@ def test_a_member_does_not_depend_on_its_neighbours(
 
 
 @pytest.mark.parametrize(
-    ("size", "H", "batch"), [((5, 2), 20, 4003), ((3, 2), 40, 2301), ((20, 5), 20, 83)], ids=str
+    ("size", "H", "batch"), [((5, 2), 20, 4003), ((3, 2), 60, 4505), ((20, 5), 20, 83)], ids=str
 )
 def test_a_result_does_not_depend_on_the_number_of_threads(native, size, H, batch):
     d, m = size
@@ -296,10 +297,9 @@ def test_the_door_refuses_what_does_not_fit_together(native, change, message):
 
 
 @pytest.mark.parametrize("name", ["A", "B", "Q", "R", *Outcome._fields])
-@pytest.mark.parametrize("dtype", [np.float32, np.int64])
-def test_the_door_refuses_another_type_of_number(native, name, dtype):
+def test_the_door_refuses_another_type_of_number(native, name):
     arguments = raw_arguments()
-    arguments[name] = np.zeros_like(arguments[name], dtype)
+    arguments[name] = np.zeros_like(arguments[name], np.float32)
     with pytest.raises(TypeError):  # a converted copy of a result would be filled, and lost
         kernels._native.recursions(**arguments)
 
@@ -314,8 +314,11 @@ def test_the_door_refuses_an_array_with_gaps(native):
 @pytest.mark.parametrize("run", ["native", "reference"])
 def test_an_empty_batch_has_an_empty_result(native, run):
     operands = random_operands(np.random.default_rng(0), 3, 2, 4, 1)
-    empty = {name: M[:0] if name in ("A", "start") else M for name, M in operands.items()
-             if name in OPERANDS and M is not None} | {"policy": None}
+    empty = {
+        name: M[:0] if name in ("A", "start") else M
+        for name, M in operands.items()
+        if name in OPERANDS and M is not None
+    } | {"policy": None}
     found = (native if run == "native" else reference.recursions)(**empty, batch=0, **EVERYTHING)
     assert all(len(M) == 0 for M in found)
 
@@ -330,23 +333,20 @@ def no_forced_switches() -> Iterator[None]:
 
 
 def test_other_python_threads_run_meanwhile(native, no_forced_switches):
-    batch = 3000
-    shared = ("A", "B", "Q", "start", "noise")
-    operands = random_operands(np.random.default_rng(5), 20, 4, 30, 1, shared, ("policy", "N"))
-    operands["batch"] = batch
-    expected = native(**operands, **EVERYTHING)
+    operands = random_operands(np.random.default_rng(5), 20, 4, 30, 1) | {"batch": 500}
+    expected = native(**operands, gradient=True)  # takes long enough to be caught at it
     results: list[Outcome] = []
     begun = threading.Event()
 
     def work() -> None:
         begun.set()
-        results.append(native(**operands, **EVERYTHING))
+        results.append(native(**operands, gradient=True))
 
     worker = threading.Thread(target=work)
     worker.start()
     begun.wait()  # we get to run again only when the worker, inside the call, lets go
     finished_first = bool(results)
-    ours = native(**operands, **EVERYTHING)
+    ours = native(**operands, gradient=True)
     worker.join()
     assert not finished_first
     assert_same_bits(ours, expected)
@@ -356,8 +356,9 @@ def test_other_python_threads_run_meanwhile(native, no_forced_switches):
 @pytest.mark.parametrize("count", [0, -1, True, "2", 1.5, None], ids=repr)
 def test_set_threads_refuses(count):
     before = kernels.threads()
+    unchecked = inspect.unwrap(kernels.set_threads)  # before the run-time check of its types
     with pytest.raises(InputError, match="whole number of at least 1"):
-        kernels.set_threads(count)
+        unchecked(count)
     assert kernels.threads() == before
 
 

@@ -60,8 +60,11 @@ def smallest_eigenvalue(matrices: Array) -> tuple[float, float]:
 
 def broadcast_batches(batches: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     """The common batch shape, or a sentence that lists the shapes that do not fit together."""
+    shapes = set(batches.values()) - {()}
+    if len(shapes) < 2:  # the usual case, and quick
+        return shapes.pop() if shapes else ()
     try:
-        return np.broadcast_shapes(*batches.values())
+        return np.broadcast_shapes(*shapes)
     except ValueError:
         listed = ", ".join(f"{name} {shape}" for name, shape in batches.items())
         raise InputError(

@@ -169,7 +169,7 @@ class ConfidenceSet:
     def _solve(self, Y: Array, *, transposed: bool) -> Array:
         """Y R⁻ᵀ, or Y R⁻¹ if transposed, by one triangular solve for all members."""
         p = Y.shape[-1]
-        solved, _ = dtrtrs(self.factor, Y.reshape(-1, p).T, trans=int(transposed))
+        solved, _ = dtrtrs(self.factor, Y.reshape(-1, p).T, trans=int(transposed), overwrite_b=True)
         return np.asarray(solved.T.reshape(Y.shape))
 
     def _decoders(self, name: str, value: ArrayLike) -> Array:

@@ -138,7 +138,7 @@ class Decoder:
         if other._data is not None:
             sizes, data = other._sizes, other._data
             if self._data is not None:
-                data = _triangle(self._data, data)
+                data = _triangle(np.concatenate((self._data, data)))
             self.context_map, self._sizes, self._data = mine, sizes, data
         self.episodes += other.episodes
         self.rows += other.rows
@@ -154,18 +154,17 @@ class Decoder:
     def _learn(self, context_map: ContextMap, Z: Array, after: Array, episodes: int) -> None:
         if not len(Z):
             raise InputError("states holds one state only: an episode needs at least two")
-        if not np.isfinite(Z).all():
-            raise InputError("inputs or states overflow when the context is applied to them")
+        p, d = Z.shape[1], after.shape[1]
         rows = np.concatenate((Z, after), 1)
+        largest = np.abs(rows).max(1)
+        if not np.isfinite(largest).all():
+            raise InputError("states or inputs overflow when the context is applied to them")
         # x' = Θz is rounded to about ε·max(|z|, |x'|); where that exceeds the noise, the row holds
         # nothing but rounding.
-        informative = np.abs(rows).max(1) * _EPSILON <= self.noise_level
+        informative = largest * _EPSILON <= self.noise_level
         kept = rows if informative.all() else rows[informative]
-        p, d = Z.shape[1], after.shape[1]
-        data = np.zeros((p + d, p + d)) if self._data is None else self._data
-        data = _triangle(data, kept)
-        if not np.isfinite(data).all():
-            raise InputError("states or inputs are too large to be squared and summed")
+        data = kept if self._data is None else np.concatenate((self._data, kept))
+        data = _triangle(data)
         self.context_map, self._sizes, self._data = context_map, (p, d), data
         self.episodes += episodes
         self.rows += len(kept)
@@ -254,9 +253,10 @@ class Decoder:
             p, d, data = self._statistics()
             prior = np.zeros((p, p + d))
             np.fill_diagonal(prior, np.sqrt(self.regularisation))
-            joint = _triangle(data[:p], prior)
-            R = np.triu(joint[:p, :p])
-            solved, _ = dtrtrs(R, joint[:p, p:])  # R Θ̂ᵀ = E'
+            joint = _triangle(np.concatenate((data[:p], prior)))[:p]
+            joint *= np.where(np.diagonal(joint) < 0, -1.0, 1.0)[:, None]  # QR leaves signs free
+            R = np.asfortranarray(joint[:, :p])
+            solved, _ = dtrtrs(R, joint[:, p:])  # R Θ̂ᵀ = the right-hand block
             self._posterior = read_only(R), read_only(np.ascontiguousarray(solved.T))
         return self._posterior
 
@@ -356,21 +356,18 @@ def _positive(name: str, value: float) -> None:
     )
 
 
-def _triangle(above: Array, below: Array) -> Array:
-    """The triangular factor of both on top of each other, its diagonal not negative.
+def _triangle(rows: Array) -> Array:
+    """The square triangular factor of the rows.
 
     Rows go into Householder's reflections largest first: only then is what small rows say not
     drowned by the rounding of large ones (states of 1e12 beside states of 1).
     """
-    rows = np.concatenate((above, below))
+    n = rows.shape[1]
+    if len(rows) < n:
+        rows = np.concatenate((rows, np.zeros((n - len(rows), n))))
     order = np.argsort(-np.abs(rows).max(1), kind="stable")
     reduced, _, _, _ = dgeqrf(rows[order])
-    n = rows.shape[1]
-    triangle = np.triu(reduced[:n])
-    if len(triangle) < n:
-        triangle = np.concatenate((triangle, np.zeros((n - len(triangle), n))))
-    signs = np.where(np.diagonal(triangle) < 0, -1.0, 1.0)
-    return np.asarray(signs[:, None] * triangle)
+    return np.triu(reduced[:n])
 
 
 def _by_shape(trajectories: Sequence[Trajectory]) -> list[tuple[Array, Trajectory]]:

@@ -13,6 +13,7 @@ The sign is the paper's: u = K x. (python-control writes u = -K x.) Steps are co
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -69,15 +70,19 @@ class LinearSystem:
             B.shape[-2] == d and B.shape[-1] > 0,
             f"B must have as many rows as A, (..., {d}, m), but has shape {B.shape}",
         )
-        W = np.zeros((d, d)) if noise is None else as_numbers("noise", noise, "(..., d, d)", 2)
-        require(W.shape[-2:] == (d, d), f"noise must have shape (..., {d}, {d}), not {W.shape}")
-        W = as_symmetric("noise", W)
-        least, scale = smallest_eigenvalue(W)
-        require(
-            least >= -1e-10 * scale, f"noise must be a covariance, but has eigenvalue {least:.3g}"
-        )
+        if noise is None:
+            W = np.zeros((d, d))
+        else:
+            W = as_numbers("noise", noise, "(..., d, d)", 2)
+            require(W.shape[-2:] == (d, d), f"noise must have shape (..., {d}, {d}), not {W.shape}")
+            W = as_symmetric("noise", W)
+            least, scale = smallest_eigenvalue(W)
+            require(
+                least >= -1e-10 * scale,
+                f"noise must be a covariance, but has an eigenvalue of {least:.3g}",
+            )
         broadcast_batches({"A": A.shape[:-2], "B": B.shape[:-2], "noise": W.shape[:-2]})
-        record(self, A=frozen(A), B=frozen(B), noise=frozen(W))
+        record(self, A=frozen(A), B=frozen(B), noise=read_only(W))
 
     @property
     def state_size(self) -> int:
@@ -89,7 +94,7 @@ class LinearSystem:
         """The number of inputs m."""
         return int(self.B.shape[-1])
 
-    @property
+    @cached_property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes: () for one machine."""
         return np.broadcast_shapes(self.A.shape[:-2], self.B.shape[:-2], self.noise.shape[:-2])
@@ -159,7 +164,7 @@ class QuadraticCost:
         """The number of inputs m."""
         return int(self.R.shape[-1])
 
-    @property
+    @cached_property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes: () for one cost."""
         shapes = [self.Q.shape[:-3], self.R.shape[:-3]]
@@ -238,7 +243,7 @@ class Solution:
     @property
     def solved(self) -> Any:
         """Whether each member was solved."""
-        return self.status == Status.SOLVED
+        return self.status == kernels.SOLVED
 
     def cost(self, start: ArrayLike) -> Any:
         """The optimal expected cost J₁* from `start`, (..., d); inf for a member not solved."""
@@ -342,18 +347,24 @@ def simulate(
     with np.errstate(over="ignore", invalid="ignore"):
         for h in range(steps):
             x = states[..., h, :]
-            u = np.einsum("...ij,...j->...i", policy.gains[..., h, :, :], x)
-            inputs[..., h, :] = u
-            after = np.einsum("...ij,...j->...i", system.A, x)
-            after = after + np.einsum("...ij,...j->...i", system.B, u) + shocks[..., h, :]
-            states[..., h + 1, :] = after
-            if not batch and (not np.isfinite(after).all() or not np.isfinite(u).all()):
+            u = inputs[..., h, :] = _apply(policy.gains[..., h, :, :], x)
+            x = _apply(system.A, x) + _apply(system.B, u) + shocks[..., h, :]
+            states[..., h + 1, :] = x
+            if batch:
+                continue
+            if not (np.isfinite(x).all() and np.isfinite(u).all()):
                 played = h
                 break
-            if not batch and bool(np.any(np.abs(after) > bound)):
+            if state_bound is not None and (np.abs(x) > bound).any():
                 played = h + 1
                 break
     return Trajectory(states[..., : played + 1, :], inputs[..., :played, :])
+
+
+def _apply(matrix: Array, vector: Array) -> Array:
+    if matrix.ndim == 2 and vector.ndim == 1:
+        return np.asarray(matrix @ vector)
+    return np.asarray(matrix @ vector[..., None])[..., 0]
 
 
 def _mismatch(policy: LinearPolicy, system: LinearSystem) -> str:
@@ -403,7 +414,7 @@ def _run(
         None if system._noise_or_none is None else _flatten(system.noise, 2, shape),
         start=None if x is None else _flatten(x, 1, shape),
         policy=None if gains is None else _flatten(gains, 3, shape),
-        batch=int(np.prod(shape)),
+        batch=math.prod(shape),
         threads=kernels.threads(),
         **wanted,
     )

@@ -96,12 +96,12 @@ template <class L> INLINE void transpose(Matrix<L> to, Matrix<L> from, int rows,
         for (int j = 0; j < columns; ++j) to.at(j, i) = from.at(i, j);
 }
 
-// C += XᵀY for TR rows and TC vectors of C, held in registers while k runs.
+// C = base + XᵀY for TR rows and TC vectors of C, held in registers while k runs.
 template <class L, int TR, int TC>
-INLINE void tile(int inner, Matrix<L> C, Matrix<L> X, Matrix<L> Y, int i, int j) {
+INLINE void tile(int inner, Matrix<L> C, Matrix<L> base, Matrix<L> X, Matrix<L> Y, int i, int j) {
     V sum[TR][TC];
     for (int r = 0; r < TR; ++r)
-        for (int c = 0; c < TC; ++c) sum[r][c] = C.row(i + r)[j + c];
+        for (int c = 0; c < TC; ++c) sum[r][c] = base.data ? base.row(i + r)[j + c] : splat(0);
     const typename L::S *x = X.entries(0) + i;
     const V *y = Y.row(0) + j;
     const std::int64_t x_step = X.entries(1) - X.entries(0), y_step = Y.width;
@@ -113,30 +113,32 @@ INLINE void tile(int inner, Matrix<L> C, Matrix<L> X, Matrix<L> Y, int i, int j)
 }
 
 template <class L, bool UPPER, int TC>
-INLINE void tile_rows(int rows, int inner, Matrix<L> C, Matrix<L> X, Matrix<L> Y, int j) {
+INLINE void tile_rows(int rows, int inner, Matrix<L> C, Matrix<L> base, Matrix<L> X, Matrix<L> Y,
+                      int j) {
     constexpr int columns_per_v = sizeof(V) / sizeof(typename L::S);
     // Of a symmetric result only tiles that touch the upper triangle are computed.
     const int last = UPPER ? (j + TC) * columns_per_v : rows;
     int i = 0;
     for (; i + L::TILE_ROWS <= rows && i < last; i += L::TILE_ROWS)
-        tile<L, L::TILE_ROWS, TC>(inner, C, X, Y, i, j);
+        tile<L, L::TILE_ROWS, TC>(inner, C, base, X, Y, i, j);
     if (i >= last) return;
-    if (rows - i == 3) tile<L, 3, TC>(inner, C, X, Y, i, j);
-    if (rows - i == 2) tile<L, 2, TC>(inner, C, X, Y, i, j);
-    if (rows - i == 1) tile<L, 1, TC>(inner, C, X, Y, i, j);
+    if (rows - i == 3) tile<L, 3, TC>(inner, C, base, X, Y, i, j);
+    if (rows - i == 2) tile<L, 2, TC>(inner, C, base, X, Y, i, j);
+    if (rows - i == 1) tile<L, 1, TC>(inner, C, base, X, Y, i, j);
 }
 
-// C (rows × columns) += Xᵀ Y over `inner` rows of X and Y; UPPER: C is symmetric, half will do.
+// C (rows × columns) = base + Xᵀ Y over `inner` rows of X and Y; base without data is zero. UPPER:
+// C is symmetric, and its lower triangle is left to `mirror_upper`.
 // Never inlined: one copy for each combination of sizes keeps the compiler's work small.
 template <class L, bool UPPER = false, class I, class J, class K>
-__attribute__((noinline)) void add_product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> X,
-                                           Matrix<L> Y) {
+__attribute__((noinline)) void product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> base,
+                                       Matrix<L> X, Matrix<L> Y) {
     const int height = L::height(rows), width = L::width(columns);
     int j = 0;
     for (; j + L::TILE_COLUMNS <= width; j += L::TILE_COLUMNS)
-        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, inner, C, X, Y, j);
-    if (width - j == 2) tile_rows<L, UPPER, 2>(height, inner, C, X, Y, j);
-    if (width - j == 1) tile_rows<L, UPPER, 1>(height, inner, C, X, Y, j);
+        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, inner, C, base, X, Y, j);
+    if (width - j == 2) tile_rows<L, UPPER, 2>(height, inner, C, base, X, Y, j);
+    if (width - j == 1) tile_rows<L, UPPER, 1>(height, inner, C, base, X, Y, j);
 }
 
 template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {
@@ -149,9 +151,9 @@ INLINE double total_of(V sum, Rows) { return (sum[0] + sum[1]) + (sum[2] + sum[3
 
 // The sum of all entries of P ∘ W; with W null, of P ∘ 0.
 template <class L> INLINE typename L::S weighted_sum(Matrix<L> P, const V *W, int rows) {
-    V sum[2] = {splat(0), splat(0)};
-    for (int i = 0; i < rows * P.width; ++i) sum[i & 1] += P.data[i] * (W ? W[i] : splat(0));
-    return total_of(sum[0] + sum[1], L());
+    V sum[4] = {splat(0), splat(0), splat(0), splat(0)};
+    for (int i = 0; i < rows * P.width; ++i) sum[i & 3] += P.data[i] * (W ? W[i] : splat(0));
+    return total_of((sum[0] + sum[1]) + (sum[2] + sum[3]), L());
 }
 
 // G <- S⁻¹ G by elimination; S is symmetric, its upper triangle is used and destroyed. A system
@@ -270,6 +272,10 @@ template <class L> struct Arena {
     }
 };
 
+// A sum of sizes: known when both are.
+template <int A, int B> INLINE Known<A + B> plus(Known<A>, Known<B>) { return {}; }
+INLINE int plus(int a, int b) { return a + b; }
+
 // The matrices of one pack of systems, and what is done with them.
 template <class L, class D, class M> class Recursion {
     using E = typename L::S;
@@ -279,12 +285,15 @@ template <class L, class D, class M> class Recursion {
     const D d;  // states
     const M m;  // inputs
     const int H = problem.horizon;
-    const std::int64_t dd = std::int64_t(d) * d, dm = std::int64_t(d) * m;
+    const std::int64_t dd = std::int64_t(d) * d, dm = std::int64_t(d) * m, mm = std::int64_t(m) * m;
     const bool cross = problem.N.data != nullptr, gradient = problem.dA.data != nullptr;
     const bool noisy = problem.noise.data != nullptr;
 
-    Matrix<L> A, B, Bt, P, PB, S, K, F, PF, R, N, Nt, RK, x, diagonal, W;
+    // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
+    Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
+    Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> all_P, all_K, X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;  // for the gradient only
+    static constexpr Matrix<L> zero{};
     V *memory = nullptr;
 
     Pack pack{};
@@ -294,13 +303,17 @@ template <class L, class D, class M> class Recursion {
     std::int32_t failed_step[WIDTH];
 
     void carve(Arena<L> arena) {
-        for (Matrix<L> *square : {&A, &P, &F, &PF, &W}) *square = arena.matrix(d, d);
-        for (Matrix<L> *tall : {&B, &PB, &N}) *tall = arena.matrix(d, m);
-        for (Matrix<L> *wide : {&Bt, &K, &Nt, &RK}) *wide = arena.matrix(m, d);
-        for (Matrix<L> *small : {&S, &R}) *small = arena.matrix(m, m);
+        for (Matrix<L> *square : {&A, &P, &W}) *square = arena.matrix(d, d);
+        B = arena.matrix(d, m), PB = arena.matrix(d, m), Bt = arena.matrix(m, d);
+        S = arena.matrix(m, m), Nt = arena.matrix(m, d);
+        K = arena.matrix(m + L::height(d), d), F = {K.row(m), K.width, K.height - m};
+        RK = arena.matrix(m + L::height(d), d), PF = {RK.row(m), RK.width, RK.height - m};
         x = arena.matrix(1, d), diagonal = arena.matrix(1, m);
+        Q = arena.matrix(d, d, problem.Q.step ? 1 : H);
+        R = arena.matrix(m, m, problem.R.step ? 1 : H);
+        if (cross) N = arena.matrix(d, m, problem.N.step ? 1 : H);
         if (gradient) {
-            all_P = arena.matrix(d, d, H - 1), all_K = arena.matrix(m, d, H - 1);
+            all_P = arena.matrix(d, d, H), all_K = arena.matrix(m, d, H);
             for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
             dBt = arena.matrix(m, d), Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
         }
@@ -309,6 +322,21 @@ template <class L, class D, class M> class Recursion {
         memory = static_cast<V *>(::operator new(bytes, std::align_val_t(64)));
         for (std::int64_t i = 0; i < arena.used; ++i) memory[i] = splat(0);  // padding stays zero
         carve({memory, 0});
+    }
+
+    template <class I, class J>
+    INLINE void load_shared(Matrix<L> all, const Operand &from, int steps, I rows, J columns) {
+        if (from.data && from.step == 0)
+            for (int h = 0; h < steps; ++h)
+                load<L>(all.copy_number(h), from, std::int64_t(h) * rows * columns, rows, columns,
+                        pack);
+    }
+
+    template <class I, class J>
+    INLINE Matrix<L> at_step(Matrix<L> all, const Operand &from, int h, I rows, J columns) {
+        if (from.step == 0) return all.copy_number(h);
+        load<L>(all, from, std::int64_t(h) * rows * columns, rows, columns, pack);
+        return all;
     }
 
     // The first failure of a member is the one that is told.
@@ -330,53 +358,45 @@ template <class L, class D, class M> class Recursion {
             problem.constants.data[pack.member[l] * H + h] = L::member(constant, l);
     }
 
-    void optimal_gain(int h) {  // K = -(R + Bᵀ P B)⁻¹ (Bᵀ P A + Nᵀ)
-        fill(PB, d, 0);
-        add_product<L>(d, m, d, PB, P, B);
-        copy(S, R, m);
-        add_product<L>(m, m, d, S, B, PB);
-        if (cross) copy(K, Nt, m);
-        else fill(K, m, 0);
-        add_product<L>(m, d, d, K, PB, A);
-        mark(not_finite(S, m), NOT_FINITE, h + 1);
-        mark(solve_positive<L>(S, K, &diagonal.at(0, 0), m, d), NOT_POSITIVE_DEFINITE, h + 1);
-        for (int i = 0; i < m * K.width; ++i) K.data[i] = -K.data[i];
-    }
-
-    void backward() {
+    // One backward pass. A number that is not finite spreads to all of P and stays, so that to look
+    // at the last P is enough; `trace` looks at every step, to tell where it began.
+    void backward(bool trace) {
+        failed = L::none();
         constant = L::scalar(0);
-        load<L>(P, problem.Q, (H - 1) * dd, d, d, pack);  // P_H = Q_H, c_H = 0
-        mark(not_finite(P, d), NOT_FINITE, H);
+        copy(P, at_step(Q, problem.Q, H - 1, d, d), d);  // P_H = Q_H, c_H = 0
+        if (trace) mark(not_finite(P, d), NOT_FINITE, H);
         if (problem.values.data) store<L>(problem.values, (H - 1) * dd, P, d, d, pack);
         store_constant(H - 1);
         for (int h = H - 2; h >= 0; --h) {
             if (gradient) copy(all_P.copy_number(h), P, d);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
-            load<L>(R, problem.R, std::int64_t(h) * m * m, m, m, pack);
-            if (cross) {
-                load<L>(N, problem.N, h * dm, d, m, pack);
-                transpose(Nt, N, d, m);
+            const Matrix<L> R_h = at_step(R, problem.R, h, m, m);
+            if (cross) transpose(Nt, at_step(N, problem.N, h, d, m), d, m);
+            const Matrix<L> N_t = cross ? Nt : zero;
+            if (problem.policy.data) {
+                load<L>(K, problem.policy, h * dm, m, d, pack);
+            } else {  // K = -(R + Bᵀ P B)⁻¹ (Bᵀ P A + Nᵀ)
+                product<L>(d, m, d, PB, zero, P, B);
+                product<L>(m, m, d, S, R_h, B, PB);
+                product<L>(m, d, d, K, N_t, PB, A);
+                if (trace) mark(not_finite(S, m), NOT_FINITE, h + 1);
+                mark(solve_positive<L>(S, K, &diagonal.at(0, 0), m, d), NOT_POSITIVE_DEFINITE, h + 1);
+                for (int i = 0; i < m * K.width; ++i) K.data[i] = -K.data[i];
             }
-            if (problem.policy.data) load<L>(K, problem.policy, h * dm, m, d, pack);
-            else optimal_gain(h);
-            copy(F, A, d);
-            add_product<L>(d, d, m, F, Bt, K);  // F = A + B K
-            fill(PF, d, 0);
-            add_product<L>(d, d, d, PF, P, F);
-            if (cross) copy(RK, Nt, m);
-            else fill(RK, m, 0);
-            add_product<L>(m, d, m, RK, R, K);
-            load<L>(P, problem.Q, h * dd, d, d, pack);
-            add_product<L, true>(d, d, d, P, F, PF);  // P = Q + Fᵀ P F + Kᵀ (R K + Nᵀ) + N K
-            add_product<L, true>(d, d, m, P, K, RK);
-            if (cross) add_product<L, true>(d, d, m, P, Nt, K);
+            product<L>(m, d, m, RK, N_t, R_h, K);
+            product<L>(d, d, m, F, A, Bt, K);  // F = A + B K
+            product<L>(d, d, d, PF, zero, P, F);
+            // P = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
+            product<L, true>(d, d, plus(m, d), P, at_step(Q, problem.Q, h, d, d), K, RK);
+            if (cross) product<L, true>(d, d, m, P, P, N_t, K);
             mirror_upper(P, d);
-            mark(not_finite(P, d), NOT_FINITE, h + 1);
+            if (trace) mark(not_finite(P, d), NOT_FINITE, h + 1);
             if (gradient) copy(all_K.copy_number(h), K, m);
             if (problem.gains.data) store<L>(problem.gains, h * dm, K, m, d, pack);
             if (problem.values.data) store<L>(problem.values, h * dd, P, d, d, pack);
             store_constant(h);
         }
+        if (!trace && (L::any(failed) || L::any(not_finite(P, d)))) backward(true);
     }
 
     void expected_cost() {  // J = xᵀ P_1 x + c_1
@@ -399,20 +419,15 @@ template <class L, class D, class M> class Recursion {
             for (int j = 0; j < d; ++j) X.at(i, j) = x.at(0, i) * x.at(0, j);
         for (int h = 0; h < H - 1; ++h) {
             const Matrix<L> P_next = all_P.copy_number(h), K_h = all_K.copy_number(h);
-            copy(F, A, d);
-            add_product<L>(d, d, m, F, Bt, K_h);
-            fill(FtP, d, 0);
-            add_product<L>(d, d, d, FtP, F, P_next);
-            add_product<L>(d, d, d, dAt, X, FtP);  // dAᵀ += X Fᵀ P
+            product<L>(d, d, m, F, A, Bt, K_h);
+            product<L>(d, d, d, FtP, zero, F, P_next);
+            product<L>(d, d, d, dAt, dAt, X, FtP);  // dAᵀ += X Fᵀ P
             transpose(Kt, K_h, m, d);
-            fill(XKt, d, 0);
-            add_product<L>(d, m, d, XKt, X, Kt);
-            add_product<L>(m, d, d, dBt, XKt, FtP);  // dBᵀ += K X Fᵀ P
+            product<L>(d, m, d, XKt, zero, X, Kt);
+            product<L>(m, d, d, dBt, dBt, XKt, FtP);  // dBᵀ += K X Fᵀ P
             transpose(Ft, F, d, d);
-            fill(XFt, d, 0);
-            add_product<L>(d, d, d, XFt, X, Ft);
-            copy(X, W, d);  // zero where there is no noise
-            add_product<L, true>(d, d, d, X, Ft, XFt);
+            product<L>(d, d, d, XFt, zero, X, Ft);
+            product<L, true>(d, d, d, X, W, Ft, XFt);  // W is zero where there is no noise
             mirror_upper(X, d);
         }
         transpose(Ft, dAt, d, d);
@@ -439,6 +454,9 @@ template <class L, class D, class M> class Recursion {
   public:
     Recursion(const Problem &given, D states, M inputs) : problem(given), d(states), m(inputs) {
         carve({});
+        load_shared(Q, problem.Q, H, d, d);
+        load_shared(R, problem.R, H - 1, m, m);
+        load_shared(N, problem.N, H - 1, d, m);
     }
     ~Recursion() { ::operator delete(memory, std::align_val_t(64)); }
     Recursion(const Recursion &) = delete;
@@ -450,13 +468,12 @@ template <class L, class D, class M> class Recursion {
             pack.member[l] = at + (l < pack.count ? l : pack.count - 1);
             status[l] = SOLVED, failed_step[l] = 0;
         }
-        failed = L::none();
         load<L>(A, problem.A, 0, d, d, pack);
         load<L>(B, problem.B, 0, d, m, pack);
         transpose(Bt, B, d, m);
         if (noisy) load<L>(W, problem.noise, 0, d, d, pack);
         if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
-        backward();
+        backward(false);
         if (problem.cost.data) expected_cost();
         if (gradient) forward();
         for (int l = 0; l < pack.count; ++l) {
