@@ -10,7 +10,7 @@ INPUTS := pyproject.toml constraints.txt $(NATIVE)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format bench docs clean FORCE
 .DEFAULT_GOAL := demo
 
 demo: .venv/run.stamp  ## the main job, small
@@ -35,6 +35,8 @@ bench: .venv-bench/bench.stamp  ## against the peers; writes docs/benchmarks.md
 docs: .venv/docs.stamp  ## the site, into site/
 	@$(BIN)/zensical build --clean --strict
 
+FORCE:
+
 clean:
 	rm -rf .venv .venv-bench build site
 
@@ -44,8 +46,12 @@ clean:
 	@$(PYTHON) -m venv $*
 	@touch $@
 
+# Changes when a Python file comes, goes or moves; only then must the package be installed again.
+.venv/files.list: FORCE | .venv/made.stamp
+	@find src -name '*.py' | sort > $@.new; cmp -s $@.new $@ || cp $@.new $@; rm $@.new
+
 # Each stamp installs what its target needs; a second run installs nothing.
-.venv/run.stamp: $(INPUTS) | .venv/made.stamp
+.venv/run.stamp: $(INPUTS) .venv/files.list
 	@echo "Installing contextual-lqr and compiling its kernels (about a minute)"
 	@$(BIN)/python -m pip install -q -e .
 	@touch $@

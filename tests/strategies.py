@@ -105,7 +105,7 @@ def random_system(
 def random_stages(
     rng: Generator, d: int, m: int, H: int, rank: int, batch: tuple[int, ...] = ()
 ) -> tuple[Array, Array, Array]:
-    """Q (of this rank), R (positive definite) and N with [[Q, N], [Nᵀ, R]] convex, at every step."""
+    """Q (of this rank), R (positive definite) and N, with [[Q, N], [Nᵀ, R]] convex."""
     Y = rng.standard_normal((*batch, H, d, rank)) / np.sqrt(d)
     Z = rng.standard_normal((*batch, H - 1, m, rank)) / np.sqrt(d)
     Yt, Zt = Y.swapaxes(-1, -2), Z.swapaxes(-1, -2)
@@ -160,7 +160,7 @@ def recipes(
 def unsolvable_at(
     i: tuple[int | slice, ...], kind: str, batch: tuple[int, ...]
 ) -> tuple[Problem, Status, int]:
-    """Problems of 3 states, 2 inputs and 5 steps; those at index i fail with this status and step."""
+    """Problems with 5 steps; those at index i fail, with the status and at the step returned."""
     rng = np.random.default_rng(8)
     A, B = random_dynamics(rng, 3, 2, 1.2, batch)
     Q, R, N = random_stages(rng, 3, 2, 6, 3, batch)

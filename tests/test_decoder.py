@@ -3,7 +3,6 @@
 import json
 import math
 import os
-import tempfile
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -93,9 +92,8 @@ def exactly(Z: np.ndarray, after: np.ndarray, lam: float) -> tuple[np.ndarray, n
 
 def assert_same_belief(one: Decoder, other: Decoder, size: float, even: bool) -> None:
     """To rounding: compared in the metric of V, where eps times the largest row is the unit."""
-    assert (one.rows, one.episodes, one.ignored_rows) == (
-        other.rows, other.episodes, other.ignored_rows,
-    )  # fmt: skip
+    for count in ("rows", "episodes", "ignored_rows"):
+        assert getattr(one, count) == getattr(other, count)
     V, W = one.factor.T @ one.factor, other.factor.T @ other.factor
     lengths = np.sqrt(np.diag(V))
     assert np.all(np.abs(V - W) <= 1e-13 * np.outer(lengths, lengths))
@@ -147,10 +145,8 @@ def test_before_any_data_the_belief_is_the_prior() -> None:
 def test_large_states_do_not_spoil_small_ones_as_they_do_in_normal_equations() -> None:
     rng = np.random.default_rng(0)
     theta, along, across = np.array([[0.7, -0.3]]), np.array([1.0, 1.0]), np.array([1.0, -1.0])
-    z = np.concatenate(
-        (1e10 * rng.uniform(1, 2, (30, 1)) * along, 1e3 * np.ones((100, 1)) * across)
-    )
-    z = z[rng.permutation(len(z))]
+    z = [1e10 * rng.uniform(1, 2) * along for _ in range(30)] + [1e3 * across] * 100
+    z = rng.permutation(np.array(z))
     after = z @ theta.T
     decoder = Decoder(BlockContext([[1.0]], [[1.0]]), 1.0, noise_level=0.01)
     for (x, u), y in zip(z, after, strict=True):
@@ -190,10 +186,8 @@ def test_one_by_one_is_many_at_once(seed: int, powers: list[int]) -> None:
     for episodes in (unequal, equal):
         one_by_one = learnt(episodes, noise_level=0.01)
         size = max(np.abs(part).max() for part in rows_of(episodes))
-        listed, named = (
-            [c for c, _ in episodes],
-            {"gain": np.array([c["gain"] for c, _ in episodes])},
-        )
+        listed = [c for c, _ in episodes]
+        named = {"gain": np.array([c["gain"] for c in listed])}
         runs: list[Any] = [[t for _, t in episodes]]
         if episodes is equal:
             runs.append(Trajectory(*(np.stack([getattr(t, part) for _, t in equal])
@@ -364,17 +358,12 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "nan context": ({"gain": math.nan}, GOOD[1], "'gain' is nan, which is not finite"),
     "outside": ({"gain": -1.0}, GOOD[1], r"'gain' is -1.0, outside its bounds"),
     "one state": ({"gain": 1.0}, SHORT, "states holds one state only"),
-    "a batch": (
-        {"gain": 1.0},
-        Trajectory(np.ones((3, 4, 2)), np.ones((3, 3, 1))),
-        "states of shape",
-    ),
-    "overflow": ({"gain": 1e200}, Trajectory([[1e200, 0], [1, 1]], [[0]]), "states overflow"),
+    "a batch": ({"gain": 1.0}, Trajectory(np.ones((3, 4, 2)), np.ones((3, 3, 1))), "of shape"),
+    "overflow": ({"gain": 1e200}, Trajectory([[1e200, 0], [1, 1]], [[0]]), "states.* overflow"),
 }
-refused = pytest.mark.parametrize(("context", "trajectory", "match"), REFUSED.values(), ids=REFUSED)
 
 
-@refused
+@pytest.mark.parametrize(("context", "trajectory", "match"), REFUSED.values(), ids=REFUSED)
 @pytest.mark.parametrize("taught", [False, True])
 def test_a_bad_episode_is_refused_and_changes_nothing(
     taught: bool, context: Any, trajectory: Any, match: str
@@ -396,17 +385,6 @@ def test_what_is_not_finite_cannot_even_become_a_trajectory(name: str, value: fl
     parts[name][1, 0] = value
     with pytest.raises(InputError, match=f"{name} must be finite, but holds {value} at index"):
         Trajectory(**parts)
-
-
-def test_rows_too_large_to_be_summed_are_refused() -> None:
-    decoder = Decoder(MAP, noise_level=1e150)
-    decoder.update(*GOOD)
-    decoder.noise_level = 1e300  # so that they are not ignored
-    _, before = decoder.estimate, snapshot(decoder)
-    huge = Trajectory(np.full((4, 2), 1.7e308), np.zeros((3, 1)))
-    with pytest.raises(InputError, match="states or inputs are too large"):
-        decoder.update({"gain": 1.0}, huge)
-    assert snapshot(decoder) == before
 
 
 def test_update_many_refuses_what_does_not_belong_together() -> None:
@@ -499,9 +477,7 @@ def test_a_failed_write_leaves_the_old_file(
         raise PermissionError(13, "Permission denied")
 
     with monkeypatch.context() as patch:
-        patch.setattr(
-            {"os": os, "tempfile": tempfile}[where.split(".")[0]], where.split(".")[1], fail
-        )
+        patch.setattr(where, fail)
         with pytest.raises(InputError, match=r"cannot write .*learnt: Permission denied"):
             learnt([GOOD] * 2).save(file)
     assert os.listdir(tmp_path) == ["learnt"]
@@ -527,9 +503,7 @@ def test_a_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
             Decoder.load(file)
     header = 8 + int.from_bytes(whole[:8], "little")
     seen = set()
-    for place in range(
-        header
-    ):  # a flipped bit may be a digit of a number, but is never a traceback
+    for place in range(header):  # a flipped bit may make another number, but never a traceback
         for bit in (1, 2, 64):
             file.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
             try:

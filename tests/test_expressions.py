@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contextual_lqr.context.expressions import parse
+from contextual_lqr.context.variables import Variables
 from contextual_lqr.errors import ContextError, InputError
-from contextual_lqr.expressions import parse
-from contextual_lqr.variables import Variables
 
 steady = settings(derandomize=True, deadline=None, max_examples=60)
 NAMES = ("length", "mass", "x")

@@ -94,7 +94,7 @@ def test_every_feature_of_the_context_changes_the_dynamics(fleet: Fleet) -> None
     low_high = np.array([fleet.context_map.bounds[name] for name in names])
     sampled = np.array([[fleet.sample_context(rng)[n] for n in names] for _ in range(500)])
     inside = (sampled - low_high[:, 0]) / (low_high[:, 1] - low_high[:, 0])
-    assert ((0 <= inside) & (inside <= 1)).all()
+    assert ((inside >= 0) & (inside <= 1)).all()
     assert (inside.min(0) < 0.02).all()
     assert (inside.max(0) > 0.98).all()
 
@@ -139,7 +139,7 @@ def test_the_cost_is_the_squared_distance_to_the_targets(
     for Q, target in zip(fleet.cost.Q, targets, strict=True):
         x = np.array([1, *rng.normal(0, 3, 4)])
         assert x @ Q @ x == pytest.approx(((x[1:3] - target) ** 2).sum(), rel=1e-12)
-    assert (fleet.cost.R == np.eye(2)).all()
+    assert (np.eye(2) == fleet.cost.R).all()
     start = options["start"]
     if isinstance(start, str):
         start = [1, *(targets[0] if start == "path" else (0, 0)), 0, 0]

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy import ndarray as Array
-from strategies import random_covariance, random_dynamics, random_stages, seeds
 
 from contextual_lqr import kernels
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels import NOT_FINITE, NOT_POSITIVE_DEFINITE, SOLVED, Outcome, reference
+from strategies import random_covariance, random_dynamics, random_stages, seeds
 
 # Both add up the same numbers, in another order. Riccati's recursion forgets rounding errors, but a
 # poorly excited mode can lift them by some digits (the most that was seen is 3e-11).

@@ -11,16 +11,6 @@ from hypothesis import strategies as st
 from numpy import ndarray as Array
 from numpy.random import default_rng
 from scipy.linalg import solve_discrete_are
-from strategies import (
-    cross_term,
-    dense_solution,
-    lifted_policy_cost,
-    random_cost,
-    random_policy,
-    random_system,
-    recipes,
-    unsolvable_at,
-)
 
 from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.lqr import (
@@ -35,8 +25,19 @@ from contextual_lqr.lqr import (
     simulate,
     solve,
 )
+from strategies import (
+    cross_term,
+    dense_solution,
+    lifted_policy_cost,
+    random_cost,
+    random_policy,
+    random_system,
+    recipes,
+    unsolvable_at,
+)
 
 single = recipes(batches=st.just(()))
+I2 = np.eye(2)
 
 
 def t(M: Array) -> Array:
@@ -318,16 +319,21 @@ def test_check_counts_the_failures():
 
 
 def test_a_cost_that_overflows_is_infinite():
-    Q = [[[1.0, -0.9], [-0.9, 1.0]]] * 2
-    cost = QuadraticCost(Q, np.ones((1, 1, 1)))
-    quiet, loud = (LinearSystem(0.5 * np.eye(2), [[1], [0]], W * np.eye(2)) for W in (0, 1e300))
-    start, policy = np.array([1e200, 0.5e200]), LinearPolicy(np.zeros((1, 1, 2)))
-    assert optimal_cost(quiet, cost, start) == np.inf
-    assert solve(quiet, cost).cost(start) == np.inf
-    assert policy_cost(policy, quiet, cost, start) == np.inf
-    large = QuadraticCost(1e10 * cost.Q, cost.R)
-    assert optimal_cost(loud, large, [1.0, 1.0]) == np.inf
-    assert solve(loud, large).status == Status.NOT_FINITE  # its constants are not finite
+    cost = QuadraticCost([[[1.0, -0.9], [-0.9, 1.0]]] * 2, np.ones((1, 1, 1)))
+    system, policy = LinearSystem(0.5 * I2, [[1], [0]]), LinearPolicy(np.zeros((1, 1, 2)))
+    for start in ([1e200, 1e200], [1e200, 0.5e200]):  # all terms positive; of either sign
+        assert optimal_cost(system, cost, start) == np.inf
+        assert solve(system, cost).cost(start) == np.inf
+        assert policy_cost(policy, system, cost, start) == np.inf
+
+
+@pytest.mark.parametrize("mixed", [0, 0.9])
+def test_value_constants_that_overflow_are_a_failure(mixed):
+    W = 1e300 * np.array([[1, mixed], [mixed, 1]])
+    cost = QuadraticCost([[[1e10, -mixed * 1e10], [-mixed * 1e10, 1e10]]] * 2, np.ones((1, 1, 1)))
+    solution = solve(LinearSystem(0.5 * I2, [[1], [0]], W), cost)
+    assert solution.cost([1.0, 1.0]) == np.inf
+    assert solution.status == Status.NOT_FINITE
 
 
 # ---- rollouts ------------------------------------------------------------------------------------
@@ -368,11 +374,11 @@ DOUBLING, IDLE = LinearSystem(np.diag([2.0, 1.0]), np.zeros((2, 1))), np.zeros((
 @pytest.mark.parametrize(
     ("bound", "start", "states"),
     [
-        (3, [1, 1], 3),
-        (4, [1, 1], 4),
+        (3.0, [1, 1], 3),
+        (4.0, [1, 1], 4),
         ([1e9, 0.5], [1, 0.4], 7),
         ([3, 9], [1, 5], 3),
-        (3, [-1, 1], 3),
+        (3.0, [-1, 1], 3),
         (1e9, [1, 1], 7),
         (0.5, [1, 1], 1),  # the start is the first state
     ],
@@ -417,7 +423,6 @@ def test_a_batch_of_episodes_is_its_members():
 
 # ---- what is refused -----------------------------------------------------------------------------
 
-I2 = np.eye(2)
 GOOD = {
     **{"A": I2, "B": np.ones((2, 1)), "noise": I2},
     **{"Q": np.stack([I2] * 3), "R": np.ones((2, 1, 1)), "N": np.zeros((2, 2, 1))},

@@ -10,7 +10,7 @@ target a quadratic form of the state; it has no noise, so it stays exactly 1.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -54,14 +54,13 @@ def path_following(
     )
     low, high = masses
 
-    def inverse_mass(context: Any) -> Array:
-        return np.asarray(np.eye(2) / context["mass"])
-
     def sample_mass(rng: np.random.Generator) -> dict[str, float]:
         return {"mass": float(rng.uniform(low, high))}
 
     return Fleet(
-        context_map=BlockContext(np.eye(5), inverse_mass, bounds={"mass": masses}).sized(5, 2),
+        context_map=BlockContext(
+            np.eye(5), [["1/mass", 0], [0, "1/mass"]], bounds={"mass": masses}
+        ),
         cost=QuadraticCost(_distance(targets), np.broadcast_to(np.eye(2), (horizon - 1, 2, 2))),
         start=_start(start, targets),
         noise=np.diag([0, noise, noise, noise, noise]),

@@ -12,8 +12,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.context.expressions import RESERVED, Expression, as_float
 from contextual_lqr.errors import ContextError, InputError
-from contextual_lqr.expressions import RESERVED, Expression, as_float
 
 _MAX = sys.float_info.max
 

@@ -1,0 +1,194 @@
+"""What all context maps have in common: from the context of one machine to its matrix G.
+
+Every machine of a fleet obeys `[A, B] = Θ G(context)`: Θ (d, p) is shared and unknown, G known.
+
+    d, m    numbers of states and of inputs        G    (p, d+m), the context matrix
+    C, D    (p1, d) and (p2, m), the paper's form  φ    (k,), the features of a context
+
+What a caller hands in is annotated loosely here, because to check it, and to refuse it with a
+sentence, is the work of this file.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from contextual_lqr.context.expressions import Expression
+from contextual_lqr.context.variables import Variables, called, each, name_of, shown
+from contextual_lqr.errors import ContextError, InputError
+
+Map = TypeVar("Map", bound="ContextMap")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ContextMap(ABC):
+    """A known, frozen map from contexts to context matrices; equal to others of equal content.
+
+    `bounds` (name -> (low, high), infinities allowed) declares the names of a context, which is
+    then a mapping of exactly these names to finite numbers, within the bounds unless
+    `allow_outside`. Without names, a context is whatever the functions of the map take.
+    """
+
+    states: int | None = None
+    inputs: int | None = None
+    bounds: Mapping[str, Any] | None = None
+    allow_outside: bool = False
+    _variables: Variables | None = field(init=False, repr=False, default=None)
+    # The shapes of C, D or G, as soon as they are known; the only thing a map ever learns.
+    _seen: dict[str, tuple[int, ...]] = field(init=False, repr=False, default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for word, size in (("states", self.states), ("inputs", self.inputs)):
+            if size is not None and (type(size) is not int or size < 1):
+                raise InputError(f"{word} must be a whole number of at least 1, not {size!r}")
+        if not isinstance(self.allow_outside, bool):
+            raise InputError(f"allow_outside must be true or false, not {self.allow_outside!r}")
+        if self.bounds is not None:
+            variables = Variables(self.bounds, self.allow_outside)
+            # Here and below, vars(self) is the way round the freeze, for construction only.
+            vars(self).update(_variables=variables, bounds=variables.bounds)
+
+    @property
+    def names(self) -> tuple[str, ...] | None:
+        """The names of a context's values; None if they are not declared."""
+        return None if self.bounds is None else tuple(self.bounds)
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, int, int] | None:
+        """(p, d, m), or None while one of them is not known."""
+
+    def sized(self: Map, states: int, inputs: int) -> Map:
+        """The same map, for machines of so many states and inputs; refused if it has others."""
+        for word, now, new in (("states", self.states, states), ("inputs", self.inputs, inputs)):
+            if now is not None and now != new:
+                raise InputError(f"this context map has {now} {word}, it cannot be sized for {new}")
+        sized = type(self)(**{**self._arguments(), "states": states, "inputs": inputs})
+        for part, shape in self._seen.items():
+            sized._fit(part, shape, f"{part} of this context map", InputError)
+        return sized
+
+    def matrix(self, context: Any) -> Float[Array, "p n"]:
+        """The context matrix G of one context."""
+        return self._matrix(self._checked(context))
+
+    def matrices(self, contexts: Iterable[Any]) -> Float[Array, "batch p n"]:
+        """The context matrices of many: a sequence of contexts, or one mapping name -> array."""
+        if rows := self._rows(contexts):
+            return np.stack(each(self._matrix, rows))
+        if self.shape is None:
+            raise InputError("no contexts are given, and the shape of G is not known without one")
+        return np.zeros((0, self.shape[0], self.shape[1] + self.shape[2]))
+
+    def describe(self) -> dict[str, Any] | None:
+        """What JSON can hold of the map, for `context_map_from`; None if it holds functions."""
+        plain = self._plain()
+        if any(callable(value) for value in plain.values()):
+            return None
+        if self._variables is not None:
+            plain["bounds"] = self._variables.described()
+        return {"kind": type(self).__name__, **plain}
+
+    @abstractmethod
+    def _matrix(self, context: Any) -> Float[Array, "p n"]:
+        """G of a context that has been checked."""
+
+    @abstractmethod
+    def _arguments(self) -> dict[str, Any]:
+        """The arguments of the constructor, which are all that the map is."""
+        bounds = None if self.bounds is None else dict(self.bounds)
+        common = {"states": self.states, "inputs": self.inputs, "allow_outside": self.allow_outside}
+        return {**common, "bounds": bounds}
+
+    def _plain(self) -> dict[str, Any]:
+        """The arguments with lists for arrays, which can be compared and written."""
+        arguments = self._arguments()
+        return {k: v.tolist() if isinstance(v, Array) else v for k, v in arguments.items()}
+
+    def _checked(self, context: Any) -> Any:
+        """The context with its values as floats; as it is if no names are declared."""
+        return context if self._variables is None else self._variables.checked(context)
+
+    def _rows(self, contexts: Iterable[Any]) -> list[Any]:
+        """The contexts of a batch, checked, one by one."""
+        if self._variables is not None:
+            return self._variables.rows(contexts)
+        if isinstance(contexts, Mapping):
+            raise ContextError("this map has no declared names: give its contexts as a list")
+        return list(contexts)
+
+    def _require_declared(self, expressions: Iterable[Expression]) -> None:
+        """Refuses expressions that use names which are not those of a context."""
+        undeclared = [name for name in names_in(expressions) if name not in (self.bounds or {})]
+        if undeclared:
+            declared = f"bounds declares {', '.join(self.bounds or {}) or 'no names'}"
+            raise InputError(f"the features use {', '.join(undeclared)}, but {declared}")
+
+    def _tried(self) -> bool:
+        """Whether a context in the middle of the bounds shows what shapes the functions give."""
+        if self._variables is None:
+            return False
+        bounds = self._variables.bounds
+        try:
+            self.matrix({name: low / 2 + high / 2 for name, (low, high) in bounds.items()})
+        except ContextError:  # infinite bounds, or a function that has no value there
+            return False
+        return True
+
+    def _answer(self, part: str, function: Callable[[Any], Any], context: Any) -> Array:
+        """The part C, D or G as a user's function gives it."""
+        whose = f"{part}, from the function {name_of(function)},"
+        return self._accept(part, called(function, context), whose, ContextError, context)
+
+    def _accept(
+        self, part: str, value: Any, whose: str, error: type[InputError], context: Any = None
+    ) -> Float[Array, "rows columns"]:
+        """A copy of `value` as the part C, D or G, if it is a finite matrix of the right shape."""
+        try:
+            matrix = np.array(value)
+        except ValueError:
+            raise error(f"{whose} has rows of different lengths, and is no matrix") from None
+        if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "iuf":
+            found = f"has shape {matrix.shape} and type {matrix.dtype}"
+            raise error(f"{whose} must be a two-dimensional matrix of real numbers, but {found}")
+        self._fit(part, matrix.shape, whose, error)
+        if not np.isfinite(matrix).all():
+            at = "" if context is None else f" at {shown(context)}"
+            raise error(f"{whose} has values that are not finite{at}")
+        return matrix.astype(np.float64, copy=False)
+
+    def _fit(self, part: str, shape: tuple[int, ...], whose: str, error: type[InputError]) -> None:
+        """Refuses a shape that contradicts the sizes, or the shape that this part had before."""
+        words = {"C": ["states"], "D": ["inputs"], "G": ["states", "inputs"]}[part]
+        sizes = [getattr(self, word) for word in words]
+        if None not in sizes and shape[1] != sum(sizes):
+            needed = " + ".join(f"{size} {word}" for size, word in zip(sizes, words, strict=True))
+            raise error(f"{whose} has shape {shape}, but its columns must be {needed}")
+        if shape != self._seen.get(part, shape):
+            raise error(f"{whose} has shape {shape}, but {part} had {self._seen[part]} before")
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ContextMap) or type(self) is not type(other):
+            return NotImplemented
+        return self._plain() == other._plain()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Copies and pickles are built anew, so that they are as frozen as the original."""
+        return partial(type(self), **self._arguments()), ()
+
+
+def names_in(expressions: Iterable[Expression]) -> list[str]:
+    """All names that the expressions use."""
+    return sorted({name for expression in expressions for name in expression.names})
+
+
+def any_value(names: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """Bounds that declare the names, and bound nothing."""
+    return dict.fromkeys(names, (-math.inf, math.inf))
