@@ -1,45 +1,24 @@
 """The decoder: exact oracles, any split merged, states of 1e12, refusals that change nothing."""
 
-import json
 import math
-import os
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from safetensors.numpy import save_file
 
 from contextual_lqr import (
     BlockContext,
-    ContextMap,
     Decoder,
     FeatureContext,
-    FormatError,
-    FunctionContext,
     InputError,
     Trajectory,
 )
+from episodes import GOOD, MAP, THETA, Episode, episode, learnt, snapshot
 
 EPS = float(np.finfo(float).eps)
-MAP = FeatureContext(["1", "gain"], states=2, inputs=1, bounds={"gain": (0, 1e200)})
-THETA = np.array([[0.6, 0.2, 1.0, 0.1, -0.2, 0.3], [-0.1, 0.5, -0.4, 0.3, 0.1, 0.7]])
-Episode = tuple[dict[str, float], Trajectory]
-
-
-def episode(
-    rng: np.random.Generator, scale: float = 1, H: int = 5, noise: float = 0.01, push: float = 1
-) -> Episode:
-    context = {"gain": float(rng.uniform(0, 2))}
-    M = THETA @ MAP.matrix(context)
-    u = push * scale * rng.standard_normal((H - 1, 1))
-    x = [scale * rng.standard_normal(2)]
-    for h in range(H - 1):
-        x.append(M @ np.append(x[h], u[h]) + noise * rng.standard_normal(2))
-    return context, Trajectory(np.array(x), u)
 
 
 def rows_of(episodes: list[Episode]) -> tuple[np.ndarray, np.ndarray]:
@@ -50,26 +29,6 @@ def rows_of(episodes: list[Episode]) -> tuple[np.ndarray, np.ndarray]:
         Z.append(np.concatenate((y, context["gain"] * y), 1))
         after.append(t.states[1:])
     return np.concatenate(Z), np.concatenate(after)
-
-
-def learnt(episodes: list[Episode], *options: Any, **named: Any) -> Decoder:
-    decoder = Decoder(MAP, *options, **named)
-    for one in episodes:
-        decoder.update(*one)
-    return decoder
-
-
-def snapshot(decoder: Decoder) -> dict[str, Any]:
-    """All that a decoder is, to the bit."""
-
-    def bits(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return value.shape, value.tobytes()
-        if isinstance(value, ContextMap):
-            return repr(value), dict(value._seen)
-        return tuple(map(bits, value)) if isinstance(value, tuple) else value
-
-    return {name: bits(value) for name, value in vars(decoder).items()}
 
 
 def exactly(Z: np.ndarray, after: np.ndarray, lam: float) -> tuple[np.ndarray, np.ndarray, float]:
@@ -347,7 +306,6 @@ def test_a_step_that_drowns_the_noise_is_counted_and_not_learnt(size: float, ign
 # -- refusals ----------------------------------------------------------------------------------
 
 
-GOOD = episode(np.random.default_rng(9))
 SHORT = Trajectory(np.ones((1, 2)), np.zeros((0, 1)))
 REFUSED: dict[str, tuple[Any, Any, str]] = {
     "three states": ({"gain": 1.0}, Trajectory(np.ones((4, 3)), np.ones((3, 1))), "states of 3"),
@@ -412,151 +370,3 @@ def test_a_decoder_needs_positive_numbers(bad: float) -> None:
         Decoder(MAP, bad)
     with pytest.raises(InputError, match="noise_level must be a positive number"):
         Decoder(MAP, noise_level=bad)
-
-
-# -- files -------------------------------------------------------------------------------------
-
-
-def own_G(context: Any) -> np.ndarray:
-    return np.vstack((np.eye(3), context["gain"] * np.eye(3)))
-
-
-def own_C(context: Any) -> np.ndarray:
-    return np.eye(2) * (1 + context["gain"])
-
-
-MAPS: dict[str, ContextMap] = {
-    "constants": BlockContext(
-        np.array([[0.1, 1 / 3], [1e-300, 7.0]]), [[0.5]], bounds={"gain": (0, 9)}
-    ),
-    "features": MAP,
-    "unsized": FeatureContext({"one": "1", "twice": "2*gain"}),
-    "function": FunctionContext(own_G),
-    "a function as block": BlockContext(own_C, [[1.0]], bounds={"gain": (0, 9)}),
-}
-
-
-@pytest.mark.parametrize("taught", [0, 3])
-@pytest.mark.parametrize("name", MAPS)
-def test_a_file_holds_everything_to_the_bit(name: str, taught: int, tmp_path: Path) -> None:
-    rng = np.random.default_rng(10)
-    decoder = Decoder(MAPS[name], 0.3, noise_level=0.02)
-    for power in range(taught):
-        decoder.update(*episode(rng, 1e8**power))
-    file = tmp_path / "learnt.decoder"
-    decoder.save(file)
-    own = "function" in name
-    if own:
-        with pytest.raises(InputError, match=r"learnt.decoder.*Python functions.*context_map="):
-            Decoder.load(file)
-    loaded = Decoder.load(str(file), MAPS[name] if own else None)
-    for known in (decoder, loaded) if decoder._data is not None else ():
-        _ = known.estimate
-    compared = ({**snapshot(d), "context_map": None} for d in (decoder, loaded))
-    assert next(compared) == next(compared)
-    if not own:
-        assert loaded.context_map == decoder.context_map
-    assert loaded.ignored_rows == (4 if taught else 0)
-    for learner in (decoder, loaded):
-        learner.update(*episode(np.random.default_rng(11)))
-    assert loaded.estimate.tobytes() == decoder.estimate.tobytes()
-    assert loaded.factor.tobytes() == decoder.factor.tobytes()
-    assert loaded.system({"gain": 1.5}).A.tobytes() == decoder.system({"gain": 1.5}).A.tobytes()
-    assert os.listdir(tmp_path) == ["learnt.decoder"]
-
-
-@pytest.mark.parametrize("where", ["os.replace", "os.fsync", "tempfile.mkstemp"])
-def test_a_failed_write_leaves_the_old_file(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = tmp_path / "learnt"
-    learnt([GOOD]).save(file)
-    old = file.read_bytes()
-
-    def fail(*_: Any, **__: Any) -> Any:
-        raise PermissionError(13, "Permission denied")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(where, fail)
-        with pytest.raises(InputError, match=r"cannot write .*learnt: Permission denied"):
-            learnt([GOOD] * 2).save(file)
-    assert os.listdir(tmp_path) == ["learnt"]
-    assert file.read_bytes() == old
-    with pytest.raises(InputError, match=r"cannot write .*No such file"):
-        learnt([GOOD]).save(tmp_path / "nowhere" / "learnt")
-    with pytest.raises(InputError, match="cannot write"):
-        learnt([GOOD]).save(tmp_path)
-    assert os.listdir(tmp_path) == ["learnt"]
-    learnt([GOOD] * 2).save(file)
-    assert Decoder.load(file).episodes == 2
-
-
-def test_a_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
-    file = tmp_path / "learnt"
-    learnt([GOOD]).save(file)
-    whole = file.read_bytes()
-    rng = np.random.default_rng(12)
-    noise = [rng.bytes(int(n)) for n in rng.integers(1, 2000, 60)]
-    for content in [whole[:n] for n in range(0, len(whole), 5)] + noise + [whole + b"more"]:
-        file.write_bytes(content)
-        with pytest.raises(FormatError, match=r"learnt is (damaged|not a decoder file)"):
-            Decoder.load(file)
-    header = 8 + int.from_bytes(whole[:8], "little")
-    seen = set()
-    for place in range(header):  # a flipped bit may make another number, but never a traceback
-        for bit in (1, 2, 64):
-            file.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
-            try:
-                seen.add(type(Decoder.load(file)))
-            except InputError as error:
-                seen.add(type(error))
-    assert seen == {Decoder, FormatError}
-
-
-STATE = {
-    "context_map": MAP.describe(), "regularisation": 1.0, "noise_level": 1.0, "episodes": 1,
-    "rows": 4, "ignored_rows": 0, "sizes": [6, 2],
-}  # fmt: skip
-OTHER = BlockContext(np.eye(2), np.eye(1)).describe()
-CHANGES = [
-    {"rows": "many"}, {"rows": -1}, {"sizes": [6]}, {"sizes": [5, 2]}, {"sizes": [-1, 9]},
-    {"sizes": ["6", "2"]}, {"regularisation": -1.0}, {"noise_level": "x"}, {"rows": 1.5},
-    {"context_map": {"kind": "Other"}}, {"context_map": OTHER},
-]  # fmt: skip
-WRONG = {json.dumps(change): (json.dumps(STATE | change), np.eye(8)) for change in CHANGES} | {
-    "half": ("{", np.eye(8)),
-    "a list": ("[]", np.eye(8)),
-    "nan": (json.dumps(STATE), np.full((8, 8), np.nan)),
-    "float32": (json.dumps(STATE), np.eye(8, dtype=np.float32)),
-}
-
-
-@pytest.mark.parametrize(("state", "data"), WRONG.values(), ids=WRONG)
-def test_a_file_that_contradicts_itself_is_refused(
-    state: str, data: np.ndarray, tmp_path: Path
-) -> None:
-    file = tmp_path / "learnt"
-    metadata = {"format": "contextual-lqr decoder", "version": "1", "state": json.dumps(STATE)}
-    save_file({"data": np.eye(8)}, file, metadata)
-    assert Decoder.load(file).rows == 4
-    save_file({"data": data}, file, metadata | {"state": state})
-    with pytest.raises(FormatError, match="learnt is damaged"):
-        Decoder.load(file)
-
-
-def test_other_files_are_told_apart(tmp_path: Path) -> None:
-    file = tmp_path / "learnt"
-    for metadata in (None, {"format": "another"}):
-        save_file({"data": np.eye(2)}, file, metadata)
-        with pytest.raises(FormatError, match="learnt is not a decoder file"):
-            Decoder.load(file)
-    save_file({"data": np.eye(2)}, file, {"format": "contextual-lqr decoder", "version": "2"})
-    with pytest.raises(FormatError, match=r"version 2, but this release reads version 1.*newer"):
-        Decoder.load(file)
-    with pytest.raises(InputError, match=r"there is no file .*nothing"):
-        Decoder.load(tmp_path / "nothing")
-    with pytest.raises(InputError, match="cannot read"):
-        Decoder.load(tmp_path)
-    learnt([GOOD]).save(file)
-    with pytest.raises(InputError, match="context_map"):
-        Decoder.load(file, BlockContext(np.eye(5), np.eye(2)))

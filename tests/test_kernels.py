@@ -19,9 +19,9 @@ from contextual_lqr.errors import InputError
 from contextual_lqr.kernels import NOT_FINITE, NOT_POSITIVE_DEFINITE, SOLVED, Outcome, reference
 from strategies import random_covariance, random_dynamics, random_stages, seeds
 
-# Both add up the same numbers, in another order. Riccati's recursion forgets rounding errors, but a
-# poorly excited mode can lift them by some digits (the most that was seen is 3e-11).
-TOLERANCE = 1e-9
+# Both add up the same numbers, in another order: 1e-13 was seen. A single input that hardly reaches
+# an unstable mode makes P huge, and lifts that: 1e-8 was seen.
+TOLERANCE, UNSTABLE_TOLERANCE = 1e-11, 1e-6
 EVERYTHING = {"gains": True, "values": True, "gradient": True}
 OPERANDS = ("A", "B", "Q", "R", "N", "noise", "start", "policy")
 SPECIALISED = [(2, 1), (4, 1), (4, 2), (5, 2), (6, 2), (6, 3)]
@@ -63,7 +63,9 @@ def random_operands(
         "policy": rng.standard_normal((batch, H - 1, m, d)) / (d + m),
     }
     made = {name: M[:1] if name in shared else M for name, M in made.items()}
-    if {"Q", "R"} & set(shared):  # N was made for the Q and R of its member: keep them together
+    if {"Q", "R", "N"} & set(
+        shared
+    ):  # N was made for the Q and R of its member: keep them together
         made |= {"Q": Q[:1], "R": R[:1], "N": N[:1]}
     for name in OPERANDS:
         made[name] = None if name in absent else np.ascontiguousarray(made[name])
@@ -90,7 +92,7 @@ def alone(operands: dict[str, Any], member: int) -> dict[str, Any]:
     return {**own, "batch": 1}
 
 
-def assert_close(found: Outcome, expected: Outcome) -> None:
+def assert_close(found: Outcome, expected: Outcome, tolerance: float = TOLERANCE) -> None:
     """Every member of every output, relative to the largest entry of that member."""
     for name, a, b in zip(Outcome._fields, found, expected, strict=True):
         assert (a is None) == (b is None), name
@@ -99,7 +101,7 @@ def assert_close(found: Outcome, expected: Outcome) -> None:
         assert a.shape == b.shape, name
         for i in range(len(a)):
             largest = np.abs(b[i]).max(initial=0.0)
-            atol = TOLERANCE * largest if np.isfinite(largest) else 0.0
+            atol = tolerance * largest if np.isfinite(largest) else 0.0
             np.testing.assert_allclose(a[i], b[i], rtol=0, atol=atol, err_msg=f"{name}[{i}]")
     np.testing.assert_array_equal(found.status, expected.status)
     np.testing.assert_array_equal(found.failed_step, expected.failed_step)
@@ -133,7 +135,9 @@ def test_native_is_the_reference(native, size, H, batch, shared, absent, radius,
     operands = random_operands(rng, *size, H, batch, tuple(shared), tuple(absent), radius)
     for how in failures:
         spoil(operands, int(rng.integers(len(operands["R" if how == "indefinite" else "A"]))), how)
-    assert_close(native(**operands, **EVERYTHING), reference.recursions(**operands, **EVERYTHING))
+    expected = reference.recursions(**operands, **EVERYTHING)
+    tolerance = TOLERANCE if radius <= 1.2 else UNSTABLE_TOLERANCE
+    assert_close(native(**operands, **EVERYTHING), expected, tolerance)
 
 
 @pytest.mark.parametrize("size", SIZES, ids=str)

@@ -14,7 +14,7 @@ from contextual_lqr.errors import InputError
 _Record = TypeVar("_Record")
 
 
-def require(condition: bool, message: str) -> None:
+def require(condition: object, message: str) -> None:
     """Refuse the input with this sentence unless the condition holds."""
     if not condition:
         raise InputError(message)
@@ -26,7 +26,7 @@ def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Arra
         array = np.asarray(value)
         if array.dtype.kind not in "fiu":
             raise TypeError
-        array = np.ascontiguousarray(array, np.float64)
+        array = np.asarray(array, np.float64, order="C")
     except (TypeError, ValueError):
         raise InputError(f"{name} must be an array of real numbers of shape {shape}") from None
     if array.ndim < least_axes:
@@ -41,21 +41,29 @@ def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Arra
 def as_symmetric(name: str, matrices: Array) -> Array:
     """The symmetric part, exactly symmetric; refused if it is not nearly all there is."""
     transposed = matrices.swapaxes(-1, -2)
-    skew = np.abs(matrices - transposed).max(initial=0.0)
-    scale = np.abs(matrices).max(initial=0.0)
+    skew = np.abs(matrices - transposed).max((-2, -1), initial=0.0)
+    scale = np.abs(matrices).max((-2, -1), initial=0.0)
+    bad = skew > 1e-10 * scale
     require(
-        skew <= 1e-10 * scale,
-        f"{name} must be symmetric, but an entry and its mirror image differ by {skew:.3g}",
+        not bad.any(),
+        f"{name} must be symmetric, but an entry and its mirror image differ by "
+        f"{skew[bad].max(initial=0.0):.3g}",
     )
     return matrices / 2 + transposed / 2
 
 
-def smallest_eigenvalue(matrices: Array) -> tuple[float, float]:
-    """Of a stack of symmetric matrices, with the largest magnitude there is, to compare with."""
+def require_semi_definite(name: str, matrices: Array, hint: str = "") -> None:
+    """Refuse a stack of symmetric matrices if one has a negative eigenvalue, beyond rounding."""
     if matrices.size == 0:
-        return 0.0, 0.0
+        return
     eigenvalues = np.linalg.eigvalsh(matrices)
-    return float(eigenvalues.min()), float(np.abs(eigenvalues).max())
+    least = eigenvalues[..., 0]
+    bad = least < -1e-10 * np.abs(eigenvalues).max(-1)
+    require(
+        not bad.any(),
+        f"{name} must be positive semi-definite, but has an eigenvalue of "
+        f"{least[bad].min(initial=0.0):.3g}{hint}",
+    )
 
 
 def broadcast_batches(batches: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:

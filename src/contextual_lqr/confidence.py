@@ -8,10 +8,10 @@ With Y = (Θ - Θ̂) Rᵀ it is the ball ‖Y‖_F² ≤ β; everything here is 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dtrtrs
@@ -111,15 +111,16 @@ class ConfidenceSet:
         self.estimate: Float[Array, "d p"] = decoder.estimate
         self.factor: Float[Array, "p p"] = decoder.factor
 
-    def distance(self, theta: ArrayLike) -> Float[Array, "*batch"]:
-        """tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ], for one Θ or a stack."""
-        with np.errstate(over="ignore"):
+    def distance(self, theta: ArrayLike) -> Any:
+        """tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ], a number for one Θ and an array for a stack; inf on overflow."""
+        with np.errstate(over="ignore", invalid="ignore"):
             Y = (self._decoders("theta", theta) - self.estimate) @ self.factor.T
-            return np.asarray((Y * Y).sum((-2, -1)))[()]
+            squared = (Y * Y).sum((-2, -1))
+        return np.where(np.isnan(squared), np.inf, squared)[()]
 
-    def contains(self, theta: ArrayLike) -> Bool[Array, "*batch"]:
+    def contains(self, theta: ArrayLike) -> Any:
         """Whether Θ is within the radius."""
-        return np.asarray(self.distance(theta) <= self.radius)[()]
+        return self.distance(theta) <= self.radius
 
     def sample(self, n: int, rng: np.random.Generator) -> Float[Array, "n d p"]:
         """`n` decoders, exactly uniform in the ellipsoid.

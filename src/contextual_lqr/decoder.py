@@ -18,9 +18,7 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,6 +29,7 @@ from scipy.linalg.lapack import dgeqrf, dtrtrs
 from contextual_lqr.checks import read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import FormatError, InputError
+from contextual_lqr.files import write_whole
 from contextual_lqr.lqr import LinearSystem, Trajectory
 
 FORMAT = "contextual-lqr decoder"
@@ -80,10 +79,11 @@ class Decoder:
                 "update takes one episode, states of shape (H, d), but has shape "
                 f"{trajectory.states.shape}; update_many takes many"
             )
-        context_map = self._sized_for(trajectory, "the trajectory")
+        context_map = self._sized_for(self.context_map, trajectory, "the trajectory")
         G = context_map.matrix(context)
         x, u = trajectory.states, trajectory.inputs
-        Z = np.concatenate((x[:-1], u), 1) @ G.T
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            Z = np.concatenate((x[:-1], u), 1) @ G.T
         self._learn(context_map, Z, x[1:], episodes=1)
 
     def update_many(
@@ -102,22 +102,22 @@ class Decoder:
                     "update_many takes trajectories of shape (n, H, d), not "
                     f"{trajectories.states.shape}"
                 )
-            count = len(trajectories.states)
-            groups = [(np.arange(count), trajectories)]
+            groups = [(np.arange(len(trajectories.states)), trajectories)]
         else:
-            count = len(trajectories)
             groups = _by_shape(trajectories)
-        if not count:
-            return
+        count = sum(len(members) for members, _ in groups)
         context_map = self.context_map
         for members, group in groups:
-            context_map = self._sized_for(group, f"trajectory {members[0]}")
+            context_map = self._sized_for(context_map, group, f"trajectory {members[0]}")
+        if not count and not len(contexts):
+            return
         G = context_map.matrices(contexts)
         require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
         Z, after = [], []
         for members, group in groups:
             y = np.concatenate((group.states[:, :-1], group.inputs), 2)
-            Z.append((y @ G[members].swapaxes(1, 2)).reshape(-1, G.shape[1]))
+            with np.errstate(over="ignore", invalid="ignore"):  # refused below
+                Z.append((y @ G[members].swapaxes(1, 2)).reshape(-1, G.shape[1]))
             after.append(group.states[:, 1:].reshape(-1, group.states.shape[2]))
         self._learn(context_map, np.concatenate(Z), np.concatenate(after), episodes=count)
 
@@ -125,10 +125,9 @@ class Decoder:
         """Take in all that another decoder of the same fleet has learnt, as if it were ours."""
         require(isinstance(other, Decoder), f"only a Decoder can be merged, not {other!r}")
         mine, theirs = self.context_map, other.context_map
-        if mine.shape is None and theirs.shape is not None:
-            mine = mine.sized(*theirs.shape[1:])
-        elif theirs.shape is None and mine.shape is not None:
-            theirs = theirs.sized(*mine.shape[1:])
+        shapes = [one.shape for one in (mine, theirs) if one.shape is not None]
+        if shapes:  # one of them may not know its sizes yet
+            mine, theirs = (one.sized(*shapes[0][1:]) for one in (mine, theirs))
         for name, ours, its in (
             ("context map", mine, theirs),
             ("regularisation", self.regularisation, other.regularisation),
@@ -138,6 +137,9 @@ class Decoder:
         if other._data is not None:
             sizes, data = other._sizes, other._data
             if self._data is not None:
+                require(
+                    sizes == self._sizes, f"the sizes (p, d) of Θ differ: {self._sizes} and {sizes}"
+                )
                 data = _triangle(np.concatenate((self._data, data)))
             self.context_map, self._sizes, self._data = mine, sizes, data
         self.episodes += other.episodes
@@ -152,8 +154,6 @@ class Decoder:
         return twin
 
     def _learn(self, context_map: ContextMap, Z: Array, after: Array, episodes: int) -> None:
-        if not len(Z):
-            raise InputError("states holds one state only: an episode needs at least two")
         p, d = Z.shape[1], after.shape[1]
         rows = np.concatenate((Z, after), 1)
         largest = np.abs(rows).max(1)
@@ -171,17 +171,21 @@ class Decoder:
         self.ignored_rows += len(rows) - len(kept)
         self._posterior = None
 
-    def _sized_for(self, trajectory: Trajectory, name: str) -> ContextMap:
-        d, m = trajectory.states.shape[-1], trajectory.inputs.shape[-1]
-        shape = self.context_map.shape
-        if shape is None:
-            return self.context_map.sized(d, m)
-        if shape[1:] != (d, m):
+    @staticmethod
+    def _sized_for(context_map: ContextMap, trajectory: Trajectory, name: str) -> ContextMap:
+        """The map for machines of the trajectory's sizes, if both fit together."""
+        if trajectory.states.shape[-2] < 2:
             raise InputError(
-                f"{name} has states of {d} coordinates and inputs of {m}, but the decoder is for "
-                f"{shape[1]} and {shape[2]}"
+                f"{name}: states holds one state only, but an episode has at least two"
             )
-        return self.context_map
+        d, m = trajectory.states.shape[-1], trajectory.inputs.shape[-1]
+        if context_map.states in (None, d) and context_map.inputs in (None, m):
+            sized = (context_map.states, context_map.inputs) == (d, m)
+            return context_map if sized else context_map.sized(d, m)
+        raise InputError(
+            f"{name} has states of {d} coordinates and inputs of {m}, but the decoder is for "
+            f"{context_map.states} and {context_map.inputs}"
+        )
 
     # -- what has been learnt ----------------------------------------------------------------------
 
@@ -207,13 +211,15 @@ class Decoder:
         Until there are more rows than unknowns, it is noise_level² I.
         """
         p, d, data = self._statistics()
-        D, T = data[:p, :p], data[p:, p:]
+        D, E, T = data[:p, :p], data[:p, p:], data[p:, p:]
         lengths = np.linalg.norm(D, axis=0)
-        scaled = D[:, lengths > 0] / lengths[lengths > 0]
-        unknowns = int(np.linalg.matrix_rank(scaled)) if scaled.size else 0
+        U, spread, _ = np.linalg.svd(D / np.where(lengths > 0, lengths, 1))
+        unknowns = int((spread > 1e-12 * spread[0]).sum()) if lengths.any() else 0
         if self.rows <= unknowns:
             return self.noise_level**2 * np.eye(d)
-        return np.asarray(T.T @ T / (self.rows - unknowns))
+        # What D cannot reach is residual too: where data leave Θ open, QR has moved some into E.
+        residual = np.concatenate((T, U[:, unknowns:].T @ E))
+        return np.asarray(residual.T @ residual / (self.rows - unknowns))
 
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
@@ -270,37 +276,18 @@ class Decoder:
         """
         from safetensors.numpy import save as to_bytes
 
-        target = Path(path)
-        header = {
-            "format": FORMAT,
-            "version": str(FORMAT_VERSION),
-            "state": json.dumps(
-                {
-                    "context_map": self.context_map.describe(),
-                    "regularisation": self.regularisation,
-                    "noise_level": self.noise_level,
-                    "episodes": self.episodes,
-                    "rows": self.rows,
-                    "ignored_rows": self.ignored_rows,
-                    "sizes": self._sizes,
-                }
-            ),
+        state = {
+            "context_map": self.context_map.describe(),
+            "regularisation": self.regularisation,
+            "noise_level": self.noise_level,
+            "episodes": self.episodes,
+            "rows": self.rows,
+            "ignored_rows": self.ignored_rows,
+            "sizes": self._sizes,
         }
+        header = {"format": FORMAT, "version": str(FORMAT_VERSION), "state": json.dumps(state)}
         data = np.zeros((0, 0)) if self._data is None else np.ascontiguousarray(self._data)
-        content = to_bytes({"data": data}, metadata=header)
-        try:
-            handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            try:
-                with os.fdopen(handle, "wb") as file:
-                    file.write(content)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(beside, target)
-            except BaseException:
-                os.unlink(beside)
-                raise
-        except OSError as error:
-            raise InputError(f"cannot write {target}: {error.strerror}") from error
+        write_whole(path, to_bytes({"data": data}, metadata=header))
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], context_map: ContextMap | None = None) -> Decoder:
@@ -324,28 +311,41 @@ class Decoder:
                 f"{path} has format version {header.get('version')}, but this release reads "
                 f"version {FORMAT_VERSION}: it was written by a newer one"
             )
+        given = context_map
         try:
             state = json.loads(header["state"])
-            description, sizes = state["context_map"], state["sizes"]
-            if context_map is None and description is not None:
-                context_map = context_map_from(description)
-            if context_map is None:
-                raise InputError(
-                    f"{path} was learnt with a context map of Python functions, which cannot be "
-                    "written down: give the same one, Decoder.load(path, context_map=...)"
-                )
-            decoder = cls(context_map, state["regularisation"], noise_level=state["noise_level"])
-            decoder.episodes, decoder.rows = int(state["episodes"]), int(state["rows"])
-            decoder.ignored_rows = int(state["ignored_rows"])
-            if sizes is not None:
-                p, d = sizes
-                require(data.shape == (p + d, p + d), f"its factor has shape {data.shape}")
-                require(bool(np.isfinite(data).all()), "its factor is not finite")
-                decoder._sizes, decoder._data = (p, d), data
-        except FormatError as error:
-            raise FormatError(f"{path} is damaged: {error}") from None
-        except (KeyError, TypeError) as error:
-            raise FormatError(f"{path} is damaged: {error!r}") from None
+            if context_map is None and state["context_map"] is not None:
+                context_map = context_map_from(state["context_map"])
+            if context_map is not None:
+                return cls._restored(state, data, context_map)
+        except (KeyError, TypeError, ValueError) as error:
+            what = "is damaged" if given is None else "does not fit the context_map given"
+            raise FormatError(f"{path} {what}: {error}") from error
+        raise InputError(
+            f"{path} was learnt with a context map of Python functions, which cannot be written "
+            "down: give the same one, Decoder.load(path, context_map=...)"
+        )
+
+    @classmethod
+    def _restored(cls, state: dict[str, Any], data: Array, context_map: ContextMap) -> Decoder:
+        decoder = cls(context_map, state["regularisation"], noise_level=state["noise_level"])
+        for name in ("episodes", "rows", "ignored_rows"):
+            count = state[name]
+            require(type(count) is int and count >= 0, f"its {name} is {count!r}")
+            setattr(decoder, name, count)
+        if state["sizes"] is None:
+            return decoder
+        p, d = state["sizes"]
+        known = context_map.shape
+        require(type(p) is int and type(d) is int and p > 0 and d > 0, f"its sizes are {p}, {d}")
+        require(
+            known is None or known[:2] == (p, d), f"Θ is {(d, p)}, but the map's (p, d, m) {known}"
+        )
+        require(
+            data.shape == (p + d, p + d) and data.dtype == np.float64 and np.isfinite(data).all(),
+            f"its factor is no finite ({p + d}, {p + d}) array of doubles",
+        )
+        decoder._sizes, decoder._data = (p, d), data
         return decoder
 
 

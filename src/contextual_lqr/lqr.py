@@ -33,7 +33,7 @@ from contextual_lqr.checks import (
     read_only,
     record,
     require,
-    smallest_eigenvalue,
+    require_semi_definite,
 )
 from contextual_lqr.errors import InputError, UnsolvableError
 
@@ -76,11 +76,7 @@ class LinearSystem:
             W = as_numbers("noise", noise, "(..., d, d)", 2)
             require(W.shape[-2:] == (d, d), f"noise must have shape (..., {d}, {d}), not {W.shape}")
             W = as_symmetric("noise", W)
-            least, scale = smallest_eigenvalue(W)
-            require(
-                least >= -1e-10 * scale,
-                f"noise must be a covariance, but has an eigenvalue of {least:.3g}",
-            )
+            require_semi_definite("noise, a covariance,", W)
         broadcast_batches({"A": A.shape[:-2], "B": B.shape[:-2], "noise": W.shape[:-2]})
         record(self, A=frozen(A), B=frozen(B), noise=read_only(W))
 
@@ -172,13 +168,9 @@ class QuadraticCost:
 
 
 def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
-    for name, M in (("Q", Q), ("R", R)):
-        least, scale = smallest_eigenvalue(M)
-        require(
-            least >= -1e-10 * scale,
-            f"{name} must be positive semi-definite, but has an eigenvalue of {least:.3g}; "
-            "pass indefinite=True if that is meant",
-        )
+    hint = "; pass indefinite=True if that is meant"
+    require_semi_definite("Q", Q, hint)
+    require_semi_definite("R", R, hint)
     if N is None or N.shape[-3] == 0:
         return
     stages = Q[..., :-1, :, :]
@@ -187,12 +179,7 @@ def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
     joint = np.empty((*batch, d + m, d + m))
     joint[..., :d, :d], joint[..., d:, d:] = stages, R
     joint[..., :d, d:], joint[..., d:, :d] = N, N.swapaxes(-1, -2)
-    least, scale = smallest_eigenvalue(joint)
-    require(
-        least >= -1e-10 * scale,
-        f"[[Q, N], [Nᵀ, R]] must be positive semi-definite at every step, but has an eigenvalue of "
-        f"{least:.3g}: N is too large for Q and R; pass indefinite=True if that is meant",
-    )
+    require_semi_definite("[[Q, N], [Nᵀ, R]]", joint, f": N is too large for Q and R{hint}")
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -231,7 +218,8 @@ class Trajectory:
 class Solution:
     """The optimal policy of every member of a batch, and its value xᵀ P[h] x + c[h].
 
-    A member that could not be solved says so in `status`; it has gains of NaN and cost `inf`.
+    A member that could not be solved says so in `status`: its gains and values are NaN, its cost
+    is infinite.
     """
 
     policy: LinearPolicy
@@ -250,10 +238,11 @@ class Solution:
         d = self.value_matrices.shape[-1]
         x = as_numbers("start", start, "(..., d)", 1)
         require(x.shape[-1] == d, f"start must have {d} coordinates, not {x.shape[-1]}")
+        broadcast_batches({"solution": self.status.shape, "start": x.shape[:-1]})
         with np.errstate(over="ignore", invalid="ignore"):
             J = np.einsum("...i,...ij,...j->...", x, self.value_matrices[..., 0, :, :], x)
-            J = np.where(self.solved, J + self.value_constants[..., 0], np.inf)
-        return J[()]
+            J = J + self.value_constants[..., 0]
+        return _or_infinite(J)
 
 
 class CostGradient(NamedTuple):
@@ -271,7 +260,7 @@ def solve(system: LinearSystem, cost: QuadraticCost, *, check: bool = False) -> 
     """
     shape, found = _run(system, cost, gains=True, values=True)
     solution = Solution(
-        record(object.__new__(LinearPolicy), gains=read_only(_unflatten(found.gains, shape))),
+        record(object.__new__(LinearPolicy), gains=_unflatten(found.gains, shape)),
         _unflatten(found.values, shape),
         _unflatten(found.constants, shape),
         _unflatten(found.status, shape),
@@ -285,7 +274,7 @@ def solve(system: LinearSystem, cost: QuadraticCost, *, check: bool = False) -> 
 def optimal_cost(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -> Any:
     """J₁* alone: what `solve(system, cost).cost(start)` says, without keeping gains or values."""
     shape, found = _run(system, cost, start=start)
-    return _unflatten(found.cost, shape)[()]
+    return _or_infinite(_unflatten(found.cost, shape))
 
 
 def policy_cost(
@@ -296,7 +285,7 @@ def policy_cost(
     Policies, systems, costs and starts broadcast against each other like NumPy arrays.
     """
     shape, found = _run(system, cost, start=start, policy=policy)
-    return _unflatten(found.cost, shape)[()]
+    return _or_infinite(_unflatten(found.cost, shape))
 
 
 def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -> CostGradient:
@@ -315,7 +304,7 @@ def simulate(
     start: ArrayLike,
     rng: np.random.Generator,
     *,
-    state_bound: ArrayLike | None = None,
+    state_bound: float | ArrayLike | None = None,
 ) -> Trajectory:
     """Play the policy. Without a bound, policies, systems and starts may be batches.
 
@@ -344,6 +333,8 @@ def simulate(
     states, inputs = np.empty((*batch, steps + 1, d)), np.empty((*batch, steps, m))
     states[..., 0, :] = x
     played = steps
+    if state_bound is not None and (np.abs(x) > bound).any():
+        played = steps = 0
     with np.errstate(over="ignore", invalid="ignore"):
         for h in range(steps):
             x = states[..., h, :]
@@ -431,7 +422,12 @@ def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
 
 def _unflatten(array: Array | None, batch: tuple[int, ...]) -> Array:
     assert array is not None  # it was asked for
-    return array.reshape(batch + array.shape[1:])
+    return read_only(array.reshape(batch + array.shape[1:]))
+
+
+def _or_infinite(cost: Any) -> Any:
+    """NaN is what overflow leaves of terms with different signs, or a member without solution."""
+    return np.where(np.isnan(cost), np.inf, cost)[()]
 
 
 def _failure(solution: Solution, horizon: int) -> str:

@@ -17,7 +17,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.checks import as_numbers, require
+from contextual_lqr.checks import as_numbers, frozen, require
 from contextual_lqr.context import BlockContext
 from contextual_lqr.fleets.fleet import Fleet
 from contextual_lqr.lqr import QuadraticCost
@@ -39,7 +39,11 @@ def path_following(
     state. A closed curve is gone round once, angle 2πt; "literal" takes the paper's word: angle t.
     """
     require(0 < decay <= 1, f"decay must be above 0 and at most 1, not {decay!r}")
-    require(noise >= 0, f"noise must be a variance, at least 0, not {noise!r}")
+    require(
+        0 <= noise < np.inf, f"noise must be a variance, finite and not negative, not {noise!r}"
+    )
+    low, high = masses
+    require(0 < low <= high < np.inf, f"masses must be 0 < low <= high, not {masses!r}")
     targets = _targets(path, horizon, closed_curves)
     k = decay
     theta = np.array(
@@ -52,7 +56,6 @@ def path_following(
         ],
         float,
     )
-    low, high = masses
 
     def sample_mass(rng: np.random.Generator) -> dict[str, float]:
         return {"mass": float(rng.uniform(low, high))}
@@ -116,4 +119,4 @@ def _start(start: str | ArrayLike, targets: Float[Array, "H 2"]) -> Float[Array,
         state.shape == (5,) and state[0] == 1,
         f"start must be 5 numbers, the first 1, not {start!r}",
     )
-    return state
+    return frozen(state)

@@ -108,12 +108,15 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
 
 NB_MODULE(native, module) {
     module.doc() = "The recursions of reference.py, compiled.";
+    // Nothing is converted: an output that were copied would be filled and lost.
     module.def("recursions", &recursions, nb::arg("d"), nb::arg("m"), nb::arg("horizon"),
                nb::arg("batch"), nb::arg("A").noconvert(), nb::arg("B").noconvert(),
-               nb::arg("Q").noconvert(), nb::arg("R").noconvert(), nb::arg("N").none(),
-               nb::arg("noise").none(), nb::arg("start").none(), nb::arg("policy").none(),
-               nb::arg("gains").none(), nb::arg("values").none(), nb::arg("constants").none(),
-               nb::arg("cost").none(), nb::arg("dA").none(), nb::arg("dB").none(),
-               nb::arg("status"), nb::arg("failed_step"), nb::arg("threads"));
+               nb::arg("Q").noconvert(), nb::arg("R").noconvert(), nb::arg("N").none().noconvert(),
+               nb::arg("noise").none().noconvert(), nb::arg("start").none().noconvert(),
+               nb::arg("policy").none().noconvert(), nb::arg("gains").none().noconvert(),
+               nb::arg("values").none().noconvert(), nb::arg("constants").none().noconvert(),
+               nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
+               nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),
+               nb::arg("failed_step").noconvert(), nb::arg("threads"));
     module.attr("processor") = solver == baseline::solve_members ? "baseline" : "avx2";
 }

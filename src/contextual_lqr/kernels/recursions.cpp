@@ -348,8 +348,10 @@ template <class L, class D, class M> class Recursion {
         failed |= now;
     }
 
+    INLINE Flags infinite(E a) { return ~L::above(a * L::scalar(0), L::scalar(-1)); }  // or NaN
+
     template <class Count> INLINE Flags not_finite(Matrix<L> one, Count rows) {
-        return ~L::above(weighted_sum<L>(one, nullptr, rows), L::scalar(-1));  // 0, or NaN
+        return infinite(weighted_sum<L>(one, nullptr, rows));
     }
 
     INLINE void store_constant(int h) {
@@ -370,6 +372,7 @@ template <class L, class D, class M> class Recursion {
         for (int h = H - 2; h >= 0; --h) {
             if (gradient) copy(all_P.copy_number(h), P, d);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
+            if (trace) mark(infinite(constant), NOT_FINITE, h + 1);
             const Matrix<L> R_h = at_step(R, problem.R, h, m, m);
             if (cross) transpose(Nt, at_step(N, problem.N, h, d, m), d, m);
             const Matrix<L> N_t = cross ? Nt : zero;
@@ -396,7 +399,7 @@ template <class L, class D, class M> class Recursion {
             if (problem.values.data) store<L>(problem.values, h * dd, P, d, d, pack);
             store_constant(h);
         }
-        if (!trace && (L::any(failed) || L::any(not_finite(P, d)))) backward(true);
+        if (!trace && L::any(failed | not_finite(P, d) | infinite(constant))) backward(true);
     }
 
     void expected_cost() {  // J = xᵀ P_1 x + c_1

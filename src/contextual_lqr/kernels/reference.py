@@ -80,6 +80,7 @@ def recursions(
         all_P[:, H - 1] = P
         for h in reversed(range(H - 1)):
             c = c + (P * W).sum((-2, -1))  # c_h = c_{h+1} + tr(P_{h+1} W)
+            mark(~np.isfinite(c), NOT_FINITE, h + 1)
             if policy is None:
                 S = R[:, h] + _t(B) @ P @ B
                 mark(~_finite(S), NOT_FINITE, h + 1)

@@ -1,0 +1,41 @@
+"""Run by test_build.py in a process with the sanitizers loaded: `sanitized_kernels.py native.so`.
+
+Every size, batch remainder, optional operand and failure goes through the sanitized kernels, and
+the results are compared with the reference.
+"""
+
+import importlib.util
+import itertools
+import sys
+
+import numpy as np
+
+from contextual_lqr import kernels
+from contextual_lqr.kernels import reference
+
+spec = importlib.util.spec_from_file_location("native", sys.argv[1])
+kernels._native = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(kernels._native)
+
+rng = np.random.default_rng(0)
+sizes = [(1, 1), (2, 1), (3, 2), (4, 1), (4, 2), (5, 2), (6, 2), (6, 3), (7, 9), (16, 3), (19, 5)]
+for (d, m), batch, horizon in itertools.product(sizes, (1, 3, 4, 6), (1, 2, 5)):
+    stage = rng.normal(size=(batch, horizon, d + m, d + m))
+    stage = stage @ stage.swapaxes(-1, -2)
+    Q, R, N = stage[..., :d, :d], stage[:, 1:, d:, d:], stage[:, 1:, :d, d:]
+    A, B, start = (rng.normal(size=(batch, *shape)) for shape in ((d, d), (d, m), (d,)))
+    A[0] *= 1e200 if batch == 3 else 1  # one that fails
+    policy = rng.normal(size=(batch, horizon - 1, m, d))
+    noise = stage[:, 0, :d, :d]
+    for shared, cross, given in itertools.product((True, False), repeat=3):
+        count = slice(1) if shared else slice(None)
+        arrays = [np.ascontiguousarray(array[count]) for array in (Q, R, N, noise, start)]
+        if not cross:
+            arrays[2] = None
+        wanted = {"batch": batch, "start": arrays.pop(), "gains": True, "values": True}
+        wanted |= {"policy": policy} if given else {"gradient": True}
+        found = kernels.native_recursions(A, B, *arrays, threads=2, **wanted)
+        right = reference.recursions(A, B, *arrays, **wanted)
+        assert (found.status == right.status).all()
+        assert np.allclose(found.cost, right.cost, rtol=1e-6)
+print("sound")  # noqa: T201
