@@ -84,6 +84,8 @@ def native_recursions(
     *,
     start: Array | None = None,
     policy: Array | None = None,
+    rows: Array | None = None,
+    columns: Array | None = None,
     batch: int,
     gains: bool = False,
     values: bool = False,
@@ -103,7 +105,8 @@ def native_recursions(
         empty(batch, np.int8),
         empty(batch, np.int32),
     )
-    _native.recursions(d, m, H, batch, A, B, Q, R, N, noise, start, policy, *out, threads)
+    operands = (A, B, Q, R, N, noise, start, policy, rows, columns)
+    _native.recursions(d, m, H, batch, *operands, *out, threads)
     return out
 
 

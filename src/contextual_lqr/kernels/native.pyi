@@ -15,6 +15,8 @@ def recursions(
     noise: ndarray | None,
     start: ndarray | None,
     policy: ndarray | None,
+    rows: ndarray | None,
+    columns: ndarray | None,
     gains: ndarray | None,
     values: ndarray | None,
     constants: ndarray | None,

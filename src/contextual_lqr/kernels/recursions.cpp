@@ -4,6 +4,9 @@
 //   P_h   = Q_h + F_hᵀ P_{h+1} F_h + K_hᵀ (R_h K_h + N_hᵀ) + N_h K_h            (Joseph's form)
 //   c_h   = c_{h+1} + tr(P_{h+1} W)
 //
+// Where [A, B] is itself uncertain, with covariance diag(r) ⊗ Y, then Q, N and R of a step are first
+// increased by the blocks of (Σ_i r_i P_ii) Y.
+//
 // Two layouts share all the code. In both, a matrix is rows of `V`, a vector of four doubles.
 //   Lanes   a V holds the same entry of four systems: any d and m vectorise. For small systems.
 //   Rows    a V holds four neighbouring entries of a row of one system. For large systems.
@@ -89,6 +92,13 @@ template <class L> INLINE void copy(Matrix<L> to, Matrix<L> from, int rows) {
 
 template <class L> INLINE void fill(Matrix<L> to, int rows, double value) {
     for (std::int64_t i = 0; i < std::int64_t(rows) * to.width; ++i) to.data[i] = splat(value);
+}
+
+// to = base + c X; base without data is zero.
+template <class L>
+INLINE void add_multiple(Matrix<L> to, Matrix<L> base, typename L::S c, Matrix<L> X, int rows) {
+    for (int i = 0; i < rows * to.width; ++i)
+        to.data[i] = (base.data ? base.data[i] : splat(0)) + c * X.data[i];
 }
 
 template <class L> INLINE void transpose(Matrix<L> to, Matrix<L> from, int rows, int columns) {
@@ -286,12 +296,15 @@ template <class L, class D, class M> class Recursion {
     const M m;  // inputs
     const int H = problem.horizon;
     const std::int64_t dd = std::int64_t(d) * d, dm = std::int64_t(d) * m, mm = std::int64_t(m) * m;
-    const bool cross = problem.N.data != nullptr, gradient = problem.dA.data != nullptr;
+    const bool spread = problem.columns.data != nullptr;
+    const bool cross = problem.N.data != nullptr || spread;
+    const bool gradient = problem.dA.data != nullptr;
     const bool noisy = problem.noise.data != nullptr;
 
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
+    Matrix<L> rows, Y, Yxx, Yux, Yuu, Q_more, R_more;  // for uncertain systems only
     Matrix<L> all_P, all_K, X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;  // for the gradient only
     static constexpr Matrix<L> zero{};
     V *memory = nullptr;
@@ -311,7 +324,12 @@ template <class L, class D, class M> class Recursion {
         x = arena.matrix(1, d), diagonal = arena.matrix(1, m);
         Q = arena.matrix(d, d, problem.Q.step ? 1 : H);
         R = arena.matrix(m, m, problem.R.step ? 1 : H);
-        if (cross) N = arena.matrix(d, m, problem.N.step ? 1 : H);
+        if (problem.N.data) N = arena.matrix(d, m, problem.N.step ? 1 : H);
+        if (spread) {
+            rows = arena.matrix(1, d), Y = arena.matrix(d + m, d + m);
+            Yxx = arena.matrix(d, d), Yux = arena.matrix(m, d), Yuu = arena.matrix(m, m);
+            Q_more = arena.matrix(d, d), R_more = arena.matrix(m, m);
+        }
         if (gradient) {
             all_P = arena.matrix(d, d, H), all_K = arena.matrix(m, d, H);
             for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
@@ -373,8 +391,16 @@ template <class L, class D, class M> class Recursion {
             if (gradient) copy(all_P.copy_number(h), P, d);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
             if (trace) mark(infinite(constant), NOT_FINITE, h + 1);
-            const Matrix<L> R_h = at_step(R, problem.R, h, m, m);
-            if (cross) transpose(Nt, at_step(N, problem.N, h, d, m), d, m);
+            Matrix<L> R_h = at_step(R, problem.R, h, m, m), Q_h = at_step(Q, problem.Q, h, d, d);
+            if (problem.N.data) transpose(Nt, at_step(N, problem.N, h, d, m), d, m);
+            if (spread) {
+                E c = L::scalar(0);
+                for (int i = 0; i < d; ++i) c += rows.at(0, i) * P.at(i, i);
+                add_multiple(Nt, problem.N.data ? Nt : zero, c, Yux, m);
+                add_multiple(R_more, R_h, c, Yuu, m);
+                add_multiple(Q_more, Q_h, c, Yxx, d);
+                R_h = R_more, Q_h = Q_more;
+            }
             const Matrix<L> N_t = cross ? Nt : zero;
             if (problem.policy.data) {
                 load<L>(K, problem.policy, h * dm, m, d, pack);
@@ -390,7 +416,7 @@ template <class L, class D, class M> class Recursion {
             product<L>(d, d, m, F, A, Bt, K);  // F = A + B K
             product<L>(d, d, d, PF, zero, P, F);
             // P = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
-            product<L, true>(d, d, plus(m, d), P, at_step(Q, problem.Q, h, d, d), K, RK);
+            product<L, true>(d, d, plus(m, d), P, Q_h, K, RK);
             if (cross) product<L, true>(d, d, m, P, P, N_t, K);
             mirror_upper(P, d);
             if (trace) mark(not_finite(P, d), NOT_FINITE, h + 1);
@@ -475,6 +501,15 @@ template <class L, class D, class M> class Recursion {
         load<L>(B, problem.B, 0, d, m, pack);
         transpose(Bt, B, d, m);
         if (noisy) load<L>(W, problem.noise, 0, d, d, pack);
+        if (spread) {
+            load<L>(rows, problem.rows, 0, 1, d, pack);
+            load<L>(Y, problem.columns, 0, d + m, d + m, pack);
+            for (int i = 0; i < d + m; ++i)
+                for (int j = 0; j < d + m; ++j)
+                    if (i < d && j < d) Yxx.at(i, j) = Y.at(i, j);
+                    else if (j < d) Yux.at(i - d, j) = Y.at(i, j);
+                    else if (i >= d) Yuu.at(i - d, j - d) = Y.at(i, j);
+        }
         if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
         backward(false);
         if (problem.cost.data) expected_cost();
@@ -497,6 +532,7 @@ void solve_range(const Problem &problem, D d, M m, std::int64_t first, std::int6
 
 void solve_members(const Problem &problem, std::int64_t first, std::int64_t last) {
     const int d = problem.d, m = problem.m;
+#ifdef KERNEL_SPECIALISED
 #define SPECIALISED(D, M) \
     if (d == D && m == M) return solve_range<Lanes>(problem, Known<D>(), Known<M>(), first, last)
     SPECIALISED(2, 1);
@@ -506,6 +542,7 @@ void solve_members(const Problem &problem, std::int64_t first, std::int64_t last
     SPECIALISED(6, 2);
     SPECIALISED(6, 3);
 #undef SPECIALISED
+#endif
     // The choice depends on the sizes alone, never on the batch: the same bits alone or in company.
     if (d < LARGE) return solve_range<Lanes>(problem, d, m, first, last);
     return solve_range<Rows>(problem, d, m, first, last);

@@ -6,6 +6,7 @@ Glossary. The system is x[h+1] = A x[h] + B u[h] + w, the input u[h] = K[h] x[h]
     Q (H, d, d), R (H-1, m, m), N (H-1, d, m)           stage costs xᵀQx + uᵀRu + 2 xᵀNu
     W (d, d)                covariance of w             P (d, d), c       value xᵀPx + c
     X (d, d)                second moment E[x xᵀ]       S = R + BᵀPB
+    rows r (d,), columns Y (d+m, d+m)                   covariance diag(r) ⊗ Y of [A, B] itself
 
 Every array has one leading batch axis of length n, or 1 where all members share it. N and W may
 be None. A member that fails (`status`) is followed no further: its P is set to zero, so that the
@@ -48,6 +49,8 @@ def recursions(
     *,
     start: Float[Array, "s d"] | None = None,
     policy: Float[Array, "p steps m d"] | None = None,
+    rows: Float[Array, "v d"] | None = None,
+    columns: Float[Array, "y dm dm"] | None = None,
     batch: int,
     gains: bool = False,
     values: bool = False,
@@ -81,16 +84,20 @@ def recursions(
         for h in reversed(range(H - 1)):
             c = c + (P * W).sum((-2, -1))  # c_h = c_{h+1} + tr(P_{h+1} W)
             mark(~np.isfinite(c), NOT_FINITE, h + 1)
+            Q_h, R_h, Nt_h = Q[:, h], R[:, h], Nt[:, h]
+            if rows is not None and columns is not None:  # E[ΔᵀPΔ] = (Σ_i r_i P_ii) Y, Δ in [A, B]
+                Y = (rows * np.einsum("nii->ni", P)).sum(-1)[:, None, None] * columns
+                Q_h, R_h, Nt_h = Q_h + Y[:, :d, :d], R_h + Y[:, d:, d:], Nt_h + Y[:, d:, :d]
             if policy is None:
-                S = R[:, h] + _t(B) @ P @ B
+                S = R_h + _t(B) @ P @ B
                 mark(~_finite(S), NOT_FINITE, h + 1)
                 mark(_indefinite(S), NOT_POSITIVE_DEFINITE, h + 1)
                 S[status != SOLVED] = np.eye(m)
-                K = -np.linalg.solve(S, _t(B) @ P @ A + Nt[:, h])  # eq. km, with N
+                K = -np.linalg.solve(S, _t(B) @ P @ A + Nt_h)  # eq. km, with N
             else:
                 K = policy[:, h]
             F = A + B @ K
-            P = _t(F) @ P @ F + _t(K) @ (R[:, h] @ K + Nt[:, h]) + _t(Nt[:, h]) @ K + Q[:, h]
+            P = _t(F) @ P @ F + _t(K) @ (R_h @ K + Nt_h) + _t(Nt_h) @ K + Q_h
             P = (P + _t(P)) / 2  # symmetric in exact arithmetic: eq. ph in Joseph's form
             mark(~_finite(P), NOT_FINITE, h + 1)
             P[status != SOLVED] = 0
