@@ -11,7 +11,7 @@ from numpy import ndarray as Array
 from numpy.random import Generator
 from scipy.linalg import block_diag
 
-from contextual_lqr.lqr import LinearPolicy, LinearSystem, QuadraticCost, Status
+from contextual_lqr import LinearPolicy, LinearSystem, QuadraticCost, Status
 
 NOISE_KINDS = ("absent", "full", "some coordinates")
 

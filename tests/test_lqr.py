@@ -10,19 +10,19 @@ from numpy import ndarray as Array
 from numpy.random import default_rng
 from scipy.linalg import solve_discrete_are
 
-from contextual_lqr import kernels
-from contextual_lqr.errors import UnsolvableError
-from contextual_lqr.lqr import (
+from contextual_lqr import (
     LinearPolicy,
     LinearSystem,
     QuadraticCost,
     Status,
     cost_gradient,
+    kernels,
     optimal_cost,
     policy_cost,
     simulate,
     solve,
 )
+from contextual_lqr.errors import UnsolvableError
 from strategies import (
     cross_term,
     dense_solution,

@@ -10,19 +10,19 @@ from hypothesis import strategies as st
 from numpy import ndarray as Array
 from numpy.random import default_rng
 
-from contextual_lqr import kernels
-from contextual_lqr.errors import InputError
-from contextual_lqr.lqr import (
+from contextual_lqr import (
     LinearPolicy,
     LinearSystem,
     QuadraticCost,
     Trajectory,
     cost_gradient,
+    kernels,
     optimal_cost,
     policy_cost,
     simulate,
     solve,
 )
+from contextual_lqr.errors import InputError
 from strategies import (
     recipes,
 )

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from numpy import ndarray as Array
 from numpy.random import default_rng
 
-from contextual_lqr import kernels
-from contextual_lqr.lqr import (
+from contextual_lqr import (
     LinearPolicy,
     LinearSystem,
     QuadraticCost,
     cost_gradient,
+    kernels,
     optimal_cost,
     simulate,
     solve,

@@ -18,18 +18,15 @@ from contextual_lqr.errors import (
 from contextual_lqr.kernels import set_threads
 from contextual_lqr.lqr import (
     CostGradient,
-    LinearPolicy,
-    LinearSystem,
-    QuadraticCost,
     Solution,
     Status,
-    Trajectory,
     cost_gradient,
     optimal_cost,
     policy_cost,
     simulate,
     solve,
 )
+from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Spread, Trajectory
 
 __all__ = [
     "BlockContext",
@@ -50,6 +47,7 @@ __all__ = [
     "PaperRadius",
     "QuadraticCost",
     "Solution",
+    "Spread",
     "Status",
     "Trajectory",
     "UnsolvableError",

@@ -16,7 +16,6 @@ one on top of the other, and λ is counted once.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -29,10 +28,9 @@ from scipy.linalg.lapack import dgeqrf, dtrtrs
 from contextual_lqr.checks import read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import FormatError, InputError
-from contextual_lqr.files import write_whole
-from contextual_lqr.lqr import LinearSystem, Trajectory
+from contextual_lqr.files import load_arrays, save_arrays
+from contextual_lqr.problem import LinearSystem, Trajectory
 
-FORMAT = "contextual-lqr decoder"
 FORMAT_VERSION = 1
 
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -68,7 +66,7 @@ class Decoder:
         self.ignored_rows = 0
         self._data: Array | None = None  # [[D, E], [0, T]], once there is any
         self._sizes: tuple[int, int] | None = None  # (p, d) of that
-        self._posterior: tuple[Array, Array] | None = None  # (R, Θ̂), made when asked for
+        self._posterior: tuple[Array, Array, Array] | None = None  # R, Θ̂, T: when asked for
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -221,6 +219,12 @@ class Decoder:
         residual = np.concatenate((T, U[:, unknowns:].T @ E))
         return np.asarray(residual.T @ residual / (self.rows - unknowns))
 
+    @property
+    def penalised_residuals(self) -> Float[Array, " d"]:
+        """For each coordinate, Σ (x' - Θ̂z)² + λ‖Θ̂'s row‖²: what ridge regression minimises."""
+        T = self._solved()[2]
+        return np.asarray((T * T).sum(0))
+
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
         return self._decode(self.context_map.matrix(context))
@@ -235,12 +239,7 @@ class Decoder:
         A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
         if not np.isfinite(M).all():
             raise InputError("the estimate overflows when this context is applied to it")
-        return record(
-            object.__new__(LinearSystem),
-            A=read_only(A),
-            B=read_only(B),
-            noise=read_only(self.noise_estimate),
-        )
+        return LinearSystem.unchecked(A, B, self.noise_estimate)
 
     def _statistics(self) -> tuple[int, int, Array]:
         """p, d and the factor [[D, E], [0, T]] of the rows, zero before there are any."""
@@ -254,16 +253,18 @@ class Decoder:
         p, d, _ = self.context_map.shape
         return p, d, np.zeros((p + d, p + d))
 
-    def _solved(self) -> tuple[Array, Array]:
+    def _solved(self) -> tuple[Array, Array, Array]:
+        """R, Θ̂, and the triangle of what Θ̂ and the prior leave unexplained."""
         if self._posterior is None:
             p, d, data = self._statistics()
             prior = np.zeros((p, p + d))
             np.fill_diagonal(prior, np.sqrt(self.regularisation))
-            joint = _triangle(np.concatenate((data[:p], prior)))[:p]
+            joint = _triangle(np.concatenate((data, prior)))
             joint *= np.where(np.diagonal(joint) < 0, -1.0, 1.0)[:, None]  # QR leaves signs free
-            R = np.asfortranarray(joint[:, :p])
-            solved, _ = dtrtrs(R, joint[:, p:])  # R Θ̂ᵀ = the right-hand block
-            self._posterior = read_only(R), read_only(np.ascontiguousarray(solved.T))
+            R = np.asfortranarray(joint[:p, :p])
+            solved, _ = dtrtrs(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
+            theta = np.ascontiguousarray(solved.T)
+            self._posterior = read_only(R), read_only(theta), joint[p:, p:]
         return self._posterior
 
     # -- files -------------------------------------------------------------------------------------
@@ -274,8 +275,16 @@ class Decoder:
         The context map is written too where it can be (constants and expressions); a map made of
         Python functions must be given again to `load`.
         """
-        from safetensors.numpy import save as to_bytes
+        save_arrays(path, "decoder", FORMAT_VERSION, *self.state())
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], context_map: ContextMap | None = None) -> Decoder:
+        """Read what `save` wrote, to the bit."""
+        state, arrays = load_arrays(path, "decoder", FORMAT_VERSION)
+        return cls.from_state(state, arrays, context_map, str(path))
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """All that the decoder is: what JSON can hold, and its arrays."""
         state = {
             "context_map": self.context_map.describe(),
             "regularisation": self.regularisation,
@@ -285,49 +294,33 @@ class Decoder:
             "ignored_rows": self.ignored_rows,
             "sizes": self._sizes,
         }
-        header = {"format": FORMAT, "version": str(FORMAT_VERSION), "state": json.dumps(state)}
-        data = np.zeros((0, 0)) if self._data is None else np.ascontiguousarray(self._data)
-        write_whole(path, to_bytes({"data": data}, metadata=header))
+        return state, {"data": np.zeros((0, 0)) if self._data is None else self._data}
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], context_map: ContextMap | None = None) -> Decoder:
-        """Read what `save` wrote, to the bit."""
-        from safetensors import SafetensorError, safe_open
-
-        try:
-            with safe_open(path, framework="numpy") as file:
-                header = file.metadata() or {}
-                data = np.array(file.get_tensor("data")) if header.get("format") == FORMAT else None
-        except FileNotFoundError:
-            raise InputError(f"there is no file {path}") from None
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror or error}") from error
-        except SafetensorError as error:
-            raise FormatError(f"{path} is damaged or no decoder file: {error}") from None
-        if data is None:
-            raise FormatError(f"{path} is not a decoder file")
-        if header.get("version") != str(FORMAT_VERSION):
-            raise FormatError(
-                f"{path} has format version {header.get('version')}, but this release reads "
-                f"version {FORMAT_VERSION}: it was written by a newer one"
-            )
+    def from_state(
+        cls,
+        state: Mapping[str, Any],
+        arrays: Mapping[str, Array],
+        context_map: ContextMap | None,
+        name: str,
+    ) -> Decoder:
+        """The decoder of a `state`; `name` says in an error where it came from."""
         given = context_map
         try:
-            state = json.loads(header["state"])
             if context_map is None and state["context_map"] is not None:
                 context_map = context_map_from(state["context_map"])
             if context_map is not None:
-                return cls._restored(state, data, context_map)
+                return cls._restored(state, arrays["data"], context_map)
         except (KeyError, TypeError, ValueError) as error:
             what = "is damaged" if given is None else "does not fit the context_map given"
-            raise FormatError(f"{path} {what}: {error}") from error
+            raise FormatError(f"{name} {what}: {error}") from error
         raise InputError(
-            f"{path} was learnt with a context map of Python functions, which cannot be written "
-            "down: give the same one, Decoder.load(path, context_map=...)"
+            f"{name} was learnt with a context map of Python functions, which cannot be written "
+            "down: give the same one as context_map="
         )
 
     @classmethod
-    def _restored(cls, state: dict[str, Any], data: Array, context_map: ContextMap) -> Decoder:
+    def _restored(cls, state: Mapping[str, Any], data: Array, context_map: ContextMap) -> Decoder:
         decoder = cls(context_map, state["regularisation"], noise_level=state["noise_level"])
         for name in ("episodes", "rows", "ignored_rows"):
             count = state[name]

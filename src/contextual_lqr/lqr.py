@@ -1,14 +1,7 @@
-"""Finite-horizon linear-quadratic control: the problem, its solution, any policy's cost, a rollout.
+"""Finite-horizon linear-quadratic control: the solution, any policy's cost, a gradient, a rollout.
 
-The problem, for one machine (every array may carry leading batch axes, which broadcast):
-
-    x[h+1] = A x[h] + B u[h] + w[h+1],   E[w wᵀ] = noise              h = 1 .. H-1
-    cost   = Σ_{h<H} x[h]ᵀ Q[h] x[h] + u[h]ᵀ R[h] u[h] + 2 x[h]ᵀ N[h] u[h]  +  x[H]ᵀ Q[H] x[H]
-
-    A (d, d)   B (d, m)   noise (d, d)   Q (H, d, d)   R (H-1, m, m)   N (H-1, d, m)
-    states (H, d)   inputs (H-1, m)   gains (H-1, m, d)   value matrices P (H, d, d)
-
-The sign is the paper's: u = K x. (python-control writes u = -K x.) Steps are counted from 1.
+The problem is stated in `problem.py`. The sign is the paper's: u = K x. (python-control writes
+u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h].
 """
 
 from __future__ import annotations
@@ -16,7 +9,6 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,13 +21,12 @@ from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
     broadcast_batches,
-    frozen,
     read_only,
     record,
     require,
-    require_semi_definite,
 )
 from contextual_lqr.errors import InputError, UnsolvableError
+from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Spread, Trajectory
 
 
 class Status(IntEnum):
@@ -50,168 +41,6 @@ _REASONS = {
     Status.NOT_POSITIVE_DEFINITE: "R + BᵀPB is not positive definite",
     Status.NOT_FINITE: "the value matrix leaves the finite numbers",
 }
-
-
-@dataclass(frozen=True, init=False, eq=False)
-class LinearSystem:
-    """Machines that obey x' = A x + B u + w, with E[w wᵀ] = noise (zero unless given)."""
-
-    A: Float[Array, "*#batch d d"]
-    B: Float[Array, "*#batch d m"]
-    noise: Float[Array, "*#batch d d"]
-
-    def __init__(self, A: ArrayLike, B: ArrayLike, noise: ArrayLike | None = None) -> None:
-        A, B = as_numbers("A", A, "(..., d, d)", 2), as_numbers("B", B, "(..., d, m)", 2)
-        d = A.shape[-1]
-        require(
-            A.shape[-2] == d and d > 0, f"A must be square, (..., d, d), but has shape {A.shape}"
-        )
-        require(
-            B.shape[-2] == d and B.shape[-1] > 0,
-            f"B must have as many rows as A, (..., {d}, m), but has shape {B.shape}",
-        )
-        if noise is None:
-            W = np.zeros((d, d))
-        else:
-            W = as_numbers("noise", noise, "(..., d, d)", 2)
-            require(W.shape[-2:] == (d, d), f"noise must have shape (..., {d}, {d}), not {W.shape}")
-            W = as_symmetric("noise", W)
-            require_semi_definite("noise, a covariance,", W)
-        broadcast_batches({"A": A.shape[:-2], "B": B.shape[:-2], "noise": W.shape[:-2]})
-        record(self, A=frozen(A), B=frozen(B), noise=read_only(W))
-
-    @property
-    def state_size(self) -> int:
-        """The number of states d."""
-        return int(self.A.shape[-1])
-
-    @property
-    def input_size(self) -> int:
-        """The number of inputs m."""
-        return int(self.B.shape[-1])
-
-    @cached_property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: () for one machine."""
-        return np.broadcast_shapes(self.A.shape[:-2], self.B.shape[:-2], self.noise.shape[:-2])
-
-    @cached_property
-    def noise_factor(self) -> Float[Array, "*batch d d"]:
-        """A matrix L with L Lᵀ = noise; a coordinate without noise has a row of exact zeros."""
-        spread, directions = np.linalg.eigh(self.noise)
-        L = directions * np.sqrt(np.maximum(spread, 0))[..., None, :]
-        noisy = np.einsum("...ii->...i", self.noise)[..., None] > 0
-        return read_only(np.where(noisy, L, 0.0))
-
-    @cached_property
-    def _noise_or_none(self) -> Array | None:
-        return self.noise if self.noise.any() else None
-
-
-@dataclass(frozen=True, init=False, eq=False)
-class QuadraticCost:
-    """The cost of an episode: Q (H, d, d), R (H-1, m, m) and the cross term N (H-1, d, m).
-
-    Each stage must be convex, [[Q, N], [Nᵀ, R]] positive semi-definite, unless `indefinite=True`.
-    """
-
-    Q: Float[Array, "*#batch H d d"]
-    R: Float[Array, "*#batch steps m m"]
-    N: Float[Array, "*#batch steps d m"] | None
-
-    def __init__(
-        self, Q: ArrayLike, R: ArrayLike, N: ArrayLike | None = None, *, indefinite: bool = False
-    ) -> None:
-        Q, R = as_numbers("Q", Q, "(..., H, d, d)", 3), as_numbers("R", R, "(..., H-1, m, m)", 3)
-        H, d, m = Q.shape[-3], Q.shape[-1], R.shape[-1]
-        require(
-            Q.shape[-2] == d and d > 0 and H > 0, f"Q must have shape (..., H, d, d), not {Q.shape}"
-        )
-        require(
-            R.shape[-3] == H - 1 and R.shape[-2] == m and m > 0,
-            f"R must have shape (..., {H - 1}, m, m), one matrix fewer than Q has, not {R.shape}",
-        )
-        Q, R = as_symmetric("Q", Q), as_symmetric("R", R)
-        if N is not None:
-            N = as_numbers("N", N, "(..., H-1, d, m)", 3)
-            require(
-                N.shape[-3:] == (H - 1, d, m),
-                f"N must have shape (..., {H - 1}, {d}, {m}), not {N.shape}",
-            )
-        broadcast_batches(
-            {"Q": Q.shape[:-3], "R": R.shape[:-3], "N": () if N is None else N.shape[:-3]}
-        )
-        if not indefinite:
-            _require_convex(Q, R, N)
-        record(self, Q=frozen(Q), R=frozen(R), N=None if N is None else frozen(N))
-
-    @property
-    def horizon(self) -> int:
-        """The number of states H of an episode; it has H-1 inputs."""
-        return int(self.Q.shape[-3])
-
-    @property
-    def state_size(self) -> int:
-        """The number of states d."""
-        return int(self.Q.shape[-1])
-
-    @property
-    def input_size(self) -> int:
-        """The number of inputs m."""
-        return int(self.R.shape[-1])
-
-    @cached_property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: () for one cost."""
-        shapes = [self.Q.shape[:-3], self.R.shape[:-3]]
-        return np.broadcast_shapes(*shapes, () if self.N is None else self.N.shape[:-3])
-
-
-def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
-    hint = "; pass indefinite=True if that is meant"
-    require_semi_definite("Q", Q, hint)
-    require_semi_definite("R", R, hint)
-    if N is None or N.shape[-3] == 0:
-        return
-    stages = Q[..., :-1, :, :]
-    batch = np.broadcast_shapes(stages.shape[:-2], R.shape[:-2], N.shape[:-2])
-    d, m = Q.shape[-1], R.shape[-1]
-    joint = np.empty((*batch, d + m, d + m))
-    joint[..., :d, :d], joint[..., d:, d:] = stages, R
-    joint[..., :d, d:], joint[..., d:, :d] = N, N.swapaxes(-1, -2)
-    require_semi_definite("[[Q, N], [Nᵀ, R]]", joint, f": N is too large for Q and R{hint}")
-
-
-@dataclass(frozen=True, init=False, eq=False)
-class LinearPolicy:
-    """The inputs u[h] = gains[h] x[h], gains of shape (..., H-1, m, d)."""
-
-    gains: Float[Array, "*batch steps m d"]
-
-    def __init__(self, gains: ArrayLike) -> None:
-        record(self, gains=frozen(as_numbers("gains", gains, "(..., H-1, m, d)", 3)))
-
-
-@dataclass(frozen=True, init=False, eq=False)
-class Trajectory:
-    """What was played: states (..., H, d) and the inputs (..., H-1, m) between them."""
-
-    states: Float[Array, "*batch H d"]
-    inputs: Float[Array, "*batch steps m"]
-
-    def __init__(self, states: ArrayLike, inputs: ArrayLike) -> None:
-        states = as_numbers("states", states, "(..., H, d)", 2)
-        inputs = as_numbers("inputs", inputs, "(..., H-1, m)", 2)
-        require(
-            states.shape[:-2] == inputs.shape[:-2] and states.shape[-2] == inputs.shape[-2] + 1,
-            "a trajectory has one state more than inputs, but states has shape "
-            f"{states.shape} and inputs {inputs.shape}",
-        )
-        record(self, states=frozen(states), inputs=frozen(inputs))
-
-    def __len__(self) -> int:
-        """The number of steps played, one fewer than states."""
-        return int(self.inputs.shape[-2])
 
 
 @dataclass(frozen=True, eq=False)
@@ -252,13 +81,20 @@ class CostGradient(NamedTuple):
     dB: Float[Array, "*batch d m"]
 
 
-def solve(system: LinearSystem, cost: QuadraticCost, *, check: bool = False) -> Solution:
+def solve(
+    system: LinearSystem,
+    cost: QuadraticCost,
+    *,
+    spread: Spread | None = None,
+    check: bool = False,
+) -> Solution:
     """The optimal policy and its value, by one backward pass (eq. optimal-value, ph, km).
 
-    Nothing is raised for a member without solution, unless `check`: then `UnsolvableError` names
-    the first such member and the step.
+    With a `spread`, the policy hedges against systems that vary about this one. Nothing is raised
+    for a member without solution, unless `check`: then `UnsolvableError` names the first such
+    member and the step.
     """
-    shape, found = _run(system, cost, gains=True, values=True)
+    shape, found = _run(system, cost, spread=spread, gains=True, values=True)
     solution = Solution(
         record(object.__new__(LinearPolicy), gains=_unflatten(found.gains, shape)),
         _unflatten(found.values, shape),
@@ -278,14 +114,27 @@ def optimal_cost(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) ->
 
 
 def policy_cost(
-    policy: LinearPolicy, system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+    policy: LinearPolicy,
+    system: LinearSystem,
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    dither: ArrayLike | None = None,
 ) -> Any:
     """The exact expected cost of any linear policy on any system; inf where it overflows.
 
-    Policies, systems, costs and starts broadcast against each other like NumPy arrays.
+    `dither`, (..., H-1, m, m), is the covariance of what is added to the inputs at each step.
+    Policies, systems, costs, starts and dithers broadcast against each other like NumPy arrays.
     """
-    shape, found = _run(system, cost, start=start, policy=policy)
-    return _or_infinite(_unflatten(found.cost, shape))
+    shape, found = _run(system, cost, start=start, policy=policy, values=dither is not None)
+    J = _unflatten(found.cost, shape)
+    if dither is not None:
+        S = as_symmetric("dither", as_numbers("dither", dither, "(..., H-1, m, m)", 3))
+        require(S.shape[-3:] == cost.R.shape[-3:], f"dither must have R's shape, not {S.shape}")
+        P, B = _unflatten(found.values, shape)[..., 1:, :, :], system.B[..., None, :, :]
+        with np.errstate(over="ignore", invalid="ignore"):  # Σ_h tr(S_h (R_h + Bᵀ P_{h+1} B))
+            J = J + ((cost.R + B.swapaxes(-1, -2) @ P @ B) * S).sum((-3, -2, -1))
+    return _or_infinite(J)
 
 
 def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -> CostGradient:
@@ -372,6 +221,7 @@ def _run(
     *,
     start: ArrayLike | None = None,
     policy: LinearPolicy | None = None,
+    spread: Spread | None = None,
     **wanted: bool,
 ) -> tuple[tuple[int, ...], kernels.Outcome]:
     """Bring everything to one batch axis, and run the recursions on it."""
@@ -395,6 +245,10 @@ def _run(
             f"the policy has {gains.shape[-3]} steps, but the cost {cost.horizon - 1}",
         )
         batches["policy"] = gains.shape[:-3]
+    if spread is not None:
+        sizes = spread.rows.shape[-1], spread.columns.shape[-1]
+        require(sizes == (d, d + m), f"the spread is for sizes {sizes}, the system {(d, d + m)}")
+        batches |= {"rows": spread.rows.shape[:-1], "columns": spread.columns.shape[:-2]}
     shape = broadcast_batches(batches)
     found = kernels.recursions(
         _flatten(system.A, 2, shape),
@@ -405,6 +259,8 @@ def _run(
         None if system._noise_or_none is None else _flatten(system.noise, 2, shape),
         start=None if x is None else _flatten(x, 1, shape),
         policy=None if gains is None else _flatten(gains, 3, shape),
+        rows=None if spread is None else _flatten(spread.rows, 1, shape),
+        columns=None if spread is None else _flatten(spread.columns, 2, shape),
         batch=math.prod(shape),
         threads=kernels.threads(),
         **wanted,

@@ -11,7 +11,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.context import ContextMap
-from contextual_lqr.lqr import LinearPolicy, LinearSystem, QuadraticCost, Trajectory, simulate
+from contextual_lqr.lqr import simulate
+from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
 
 
 @dataclass(frozen=True, eq=False)
