@@ -1,5 +1,6 @@
 """One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
 
+from contextual_lqr.agent import Agent, Episode, Output, Plan
 from contextual_lqr.confidence import (
     ConfidenceSet,
     ConstantRadius,
@@ -27,9 +28,19 @@ from contextual_lqr.lqr import (
     solve,
 )
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Spread, Trajectory
+from contextual_lqr.strategies import (
+    Cautious,
+    CertaintyEquivalence,
+    SampledOptimism,
+    Strategy,
+    ThompsonSampling,
+)
 
 __all__ = [
+    "Agent",
     "BlockContext",
+    "Cautious",
+    "CertaintyEquivalence",
     "ConfidenceSet",
     "ConstantRadius",
     "ContextError",
@@ -38,17 +49,23 @@ __all__ = [
     "CostGradient",
     "Decoder",
     "DeterminantRadius",
+    "Episode",
     "FeatureContext",
     "FormatError",
     "FunctionContext",
     "InputError",
     "LinearPolicy",
     "LinearSystem",
+    "Output",
     "PaperRadius",
+    "Plan",
     "QuadraticCost",
+    "SampledOptimism",
     "Solution",
     "Spread",
     "Status",
+    "Strategy",
+    "ThompsonSampling",
     "Trajectory",
     "UnsolvableError",
     "cost_gradient",

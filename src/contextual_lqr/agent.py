@@ -1,0 +1,360 @@
+"""Algorithm 1 as ask and tell: plan an episode, learn from what was played.
+
+    agent = Agent(context_map, cost, start)
+    for every machine:
+        plan = agent.ask(context)                  # what to play
+        trajectory = ...                           # play it: inputs plan.input(step, state)
+        agent.tell(context, trajectory)            # what came of it
+
+`agent.episode` is the same as a loop over the steps of a real machine.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.checks import as_numbers, frozen, record, require
+from contextual_lqr.confidence import DeterminantRadius, RadiusRule
+from contextual_lqr.context import ContextMap
+from contextual_lqr.decoder import Decoder
+from contextual_lqr.errors import ContextualLQRError, FormatError, InputError
+from contextual_lqr.files import load_arrays, save_arrays
+from contextual_lqr.lqr import solve
+from contextual_lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.strategies import Cautious, Choice, Situation, Strategy
+from contextual_lqr.strategies.written import read, written
+
+FORMAT_VERSION = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """What to play: `input(step, state)`, the policy's input, dithered and within the bounds.
+
+    `theta` is the decoder the policy comes from, `promised_cost` what it promises, `dither` the
+    covariance of what is added to the inputs (None: nothing); `diagnostics` depend on the strategy.
+    """
+
+    context: Any
+    policy: LinearPolicy
+    theta: Float[Array, "d p"]
+    promised_cost: float
+    dither: Float[Array, "steps m m"] | None
+    diagnostics: dict[str, Any]
+    offsets: Float[Array, "steps m"]
+    input_bounds: tuple[Array, Array] | None
+
+    def input(self, step: int, state: ArrayLike) -> Float[Array, " m"]:
+        """The input for the state at this step, counted from 0."""
+        u = self.policy.gains[step] @ np.asarray(state, float) + self.offsets[step]
+        return np.asarray(u if self.input_bounds is None else np.clip(u, *self.input_bounds))
+
+
+class Output(NamedTuple):
+    """The decoders of the Theorem (from the Θ̃ played) and of the Remark (from the estimates)."""
+
+    optimistic: Float[Array, "d p"]
+    estimate: Float[Array, "d p"]
+
+
+class Agent:
+    """Learns the decoder of a fleet, one episode a machine.
+
+    `noise_level` is the rough standard deviation of a step's noise, a number or one for each state
+    coordinate, zero where a coordinate is exact. The regularisation is its square unless given: the
+    prior then says that entries of Θ are of the order of one. The radius is the determinant form
+    with ‖Θ‖ of that order and δ = 0.1, unless given.
+    """
+
+    def __init__(
+        self,
+        context_map: ContextMap,
+        cost: QuadraticCost,
+        start: ArrayLike,
+        strategy: Strategy | None = None,
+        noise_level: ArrayLike = 0.01,
+        regularisation: float | None = None,
+        radius: float | RadiusRule | None = None,
+        seed: int = 0,
+        *,
+        input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> None:
+        d, m = cost.state_size, cost.input_size
+        level = as_numbers("noise_level", noise_level, "() or (d,)", 0)
+        require(
+            level.shape in ((), (d,)) and (level >= 0).all() and level.max() > 0,
+            f"noise_level must be positive, or {d} numbers of which some are 0, not {noise_level!r}",
+        )
+        require(
+            strategy is None or isinstance(strategy, Strategy),
+            f"strategy must have choose and next_input, as Cautious() has, not {strategy!r}",
+        )
+        self.cost = cost
+        self.start = _start(start, d)
+        self.strategy: Strategy = Cautious() if strategy is None else strategy
+        self.noise_level = frozen(np.broadcast_to(level, (d,)))
+        largest, least = float(level.max()), float(level[level > 0].min())
+        self.decoder = Decoder(
+            context_map.sized(d, m),
+            largest**2 if regularisation is None else regularisation,
+            noise_level=least,
+        )
+        self.radius = radius
+        self.input_bounds = None if input_bounds is None else _bounds(input_bounds, m)
+        self._rng = np.random.default_rng(seed)
+        self._asked: Plan | None = None
+        self._played: list[Array] = []  # Θ̃ of the plans that were told
+        self._estimates: list[Array] = []  # and the estimates they were made from
+
+    # -- one episode -----------------------------------------------------------------------------
+
+    def ask(
+        self, context: Any, *, start: ArrayLike | None = None, cost: QuadraticCost | None = None
+    ) -> Plan:
+        """A plan for the machine with this context; nothing that was learnt is changed.
+
+        An episode may have a start and a cost, and so a length, of its own.
+        """
+        situation = self._situation(context, start, cost)
+        choice = self.strategy.choose(situation, self._rng)
+        self._asked = self._plan(context, choice, situation.cost)
+        return self._asked
+
+    def tell(self, context: Any, trajectory: Trajectory) -> None:
+        """Learn from an episode, whoever played it, however long it was: all of it or nothing."""
+        estimate = self.decoder.estimate if self._asked is not None else None
+        self.decoder.update(context, trajectory)
+        if self._asked is not None and self._asked.context == context and estimate is not None:
+            self._played.append(self._asked.theta)
+            self._estimates.append(estimate)
+        self._asked = None
+
+    @contextmanager
+    def episode(
+        self,
+        context: Any,
+        adapt: Literal["episode", "step"] = "episode",
+        *,
+        start: ArrayLike | None = None,
+        cost: QuadraticCost | None = None,
+    ) -> Iterator[Episode]:
+        """A live episode: `u = episode.act(x)`, then `episode.observe(x_next)`, until `finished`.
+
+        `adapt="episode"` plays the plan; `adapt="step"` learns from every step and plans the next
+        one anew. Leaving the block, in whichever way, tells what was played.
+        """
+        require(adapt in ("episode", "step"), f'adapt must be "episode" or "step", not {adapt!r}')
+        episode = Episode(self, context, adapt, self._situation(context, start, cost))
+        try:
+            yield episode
+        finally:
+            episode.tell()
+
+    # -- what was learnt ---------------------------------------------------------------------------
+
+    def controller(self, context: Any, *, cost: QuadraticCost | None = None) -> LinearPolicy:
+        """The policy of the estimate, for a machine that need never have been tried."""
+        return solve(self.decoder.system(context), cost or self.cost, check=True).policy
+
+    def output(self) -> Output:
+        """A decoder drawn uniformly from those played so far, and one from the estimates."""
+        require(self._played, "no plan was played and told yet, so there is nothing to draw from")
+        k = int(self._rng.integers(len(self._played)))
+        return Output(self._played[k], self._estimates[k])
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write all of the agent, its random state included, so that it resumes bit for bit."""
+        decoder, arrays = self.decoder.state()
+        arrays |= {"Q": self.cost.Q, "R": self.cost.R, "start": self.start}
+        arrays |= {"noise_level": self.noise_level}
+        if self.cost.N is not None:
+            arrays["N"] = self.cost.N
+        if self.input_bounds is not None:
+            arrays["input_bounds"] = np.stack(self.input_bounds)
+        if self._played:
+            arrays |= {"played": np.stack(self._played), "estimates": np.stack(self._estimates)}
+        rules = {"strategy": written(self.strategy), "radius": written(self.radius)}
+        state = {"decoder": decoder, "random": self._rng.bit_generator.state, **rules}
+        save_arrays(path, "agent", FORMAT_VERSION, state, arrays)
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        context_map: ContextMap | None = None,
+        strategy: Strategy | None = None,
+    ) -> Agent:
+        """Read what `save` wrote; what it could not write (your own functions) is given again."""
+        state, arrays = load_arrays(path, "agent", FORMAT_VERSION)
+        try:
+            if strategy is None and state["strategy"] is None:
+                raise InputError(
+                    f"{path} was saved with a strategy of your own, which cannot be written down: "
+                    "give the same one as strategy="
+                )
+            decoder = Decoder.from_state(state["decoder"], arrays, context_map, str(path))
+            bounds = arrays.get("input_bounds")
+            agent = cls(
+                decoder.context_map,
+                QuadraticCost(arrays["Q"], arrays["R"], arrays.get("N"), indefinite=True),
+                arrays["start"],
+                read(state["strategy"]) if strategy is None else strategy,
+                arrays["noise_level"],
+                decoder.regularisation,
+                read(state["radius"]),
+                input_bounds=None if bounds is None else (bounds[0], bounds[1]),
+            )
+            agent.decoder = decoder
+            agent._played = list(arrays.get("played", ()))
+            agent._estimates = list(arrays.get("estimates", ()))
+            agent._rng.bit_generator.state = state["random"]
+        except ContextualLQRError:
+            raise
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FormatError(f"{path} is damaged: {error!r}") from error
+        return agent
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _situation(
+        self, context: Any, start: ArrayLike | None, cost: QuadraticCost | None
+    ) -> Situation:
+        cost = self.cost if cost is None else cost
+        sizes = (self.cost.state_size, self.cost.input_size)
+        require(
+            (cost.state_size, cost.input_size) == sizes and not cost.batch_shape,
+            f"the cost must be one for {sizes[0]} states and {sizes[1]} inputs",
+        )
+        G = self.decoder.context_map.matrix(context)
+        x = self.start if start is None else _start(start, sizes[0])
+        return Situation(self.decoder, G, cost, x, self.noise_level, self._radius(G))
+
+    def _radius(self, G: Array) -> float | RadiusRule:
+        if self.radius is not None:
+            return self.radius
+        # √λ c_Θ is then √(dp) noise levels: entries of Θ of the order of noise_level / √λ.
+        unit = self.noise_level.max() / np.sqrt(self.decoder.regularisation)
+        size = float(unit * np.sqrt(len(self.start) * len(G)))
+        return DeterminantRadius(size, float(self.noise_level.max()), 0.1)
+
+    def _plan(self, context: Any, choice: Choice, cost: QuadraticCost) -> Plan:
+        offsets = np.zeros((cost.horizon - 1, cost.input_size))
+        if choice.dither is not None:
+            offsets = np.stack([self._dither(S) for S in choice.dither])
+        return Plan(
+            context,
+            choice.policy,
+            choice.theta,
+            choice.promised_cost,
+            choice.dither,
+            choice.diagnostics,
+            offsets,
+            self.input_bounds,
+        )
+
+    def _dither(self, covariance: Array) -> Array:
+        spread, directions = np.linalg.eigh(covariance)
+        return np.asarray(
+            directions @ (np.sqrt(np.maximum(spread, 0)) * self._rng.standard_normal(len(spread)))
+        )
+
+
+class Episode:
+    """One episode being played on a machine, step by step."""
+
+    def __init__(self, agent: Agent, context: Any, adapt: str, situation: Situation) -> None:
+        self._agent, self._context, self._situation = agent, context, situation
+        self._steps = situation.cost.horizon - 1
+        self._limit = getattr(agent.strategy, "state_limit", None)
+        self._states: list[Array] = []
+        self._inputs: list[Array] = []
+        self._plan: Plan | None = None
+        self._believed: Decoder | None = None
+        if adapt == "step":
+            self._believed = agent.decoder.copy()
+        else:
+            self._plan = agent.ask(context, start=situation.start, cost=situation.cost)
+        self._stopped = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached, or the state has left the strategy's limit."""
+        return self._stopped or len(self._states) > self._steps
+
+    def act(self, state: ArrayLike) -> Float[Array, " m"]:
+        """The input to play in this state."""
+        x = _start(state, self._situation.cost.state_size)
+        step = len(self._inputs)
+        require(not self.finished, f"the episode is finished after {step} steps: leave its block")
+        require(len(self._states) in (0, step + 1), "observe the next state before you act again")
+        if not self._states:
+            self._states.append(x)
+        u = self._replanned(x, step) if self._plan is None else self._plan.input(step, x)
+        self._inputs.append(u)
+        return u
+
+    def observe(self, state: ArrayLike) -> None:
+        """The state that came of the last input."""
+        x = _start(state, self._situation.cost.state_size)
+        require(len(self._inputs) == len(self._states), "act before you observe the next state")
+        self._states.append(x)
+        if self._believed is not None:
+            last = Trajectory(np.stack(self._states[-2:]), self._inputs[-1][None])
+            self._believed.update(self._context, last)
+        if self._limit is not None and (np.abs(x) > self._limit).any():
+            self._stopped = True
+
+    def tell(self) -> None:
+        """Tell the agent what was played; done by leaving the block."""
+        played = len(self._states) - 1
+        if played < 1:
+            return
+        inputs = np.stack(self._inputs[:played])
+        self._agent.tell(self._context, Trajectory(np.stack(self._states), inputs))
+
+    def _replanned(self, x: Array, step: int) -> Array:
+        whole, agent = self._situation, self._agent
+        N = whole.cost.N
+        rest = record(
+            object.__new__(QuadraticCost),
+            Q=whole.cost.Q[step:],
+            R=whole.cost.R[step:],
+            N=None if N is None else N[step:],
+        )
+        assert self._believed is not None
+        now = Situation(
+            self._believed, whole.context_matrix, rest, x, whole.noise_level, whole.radius
+        )
+        u, covariance = agent.strategy.next_input(now, agent._rng)
+        if covariance is not None:
+            u = u + agent._dither(covariance)
+        return u if agent.input_bounds is None else np.clip(u, *agent.input_bounds)
+
+
+def _start(state: ArrayLike, d: int) -> Float[Array, " d"]:
+    x = as_numbers("state", state, "(d,)", 1)
+    require(x.shape == (d,), f"a state has {d} coordinates, but this has shape {x.shape}")
+    return frozen(x)
+
+
+def _bounds(bounds: Any, m: int) -> tuple[Array, Array]:
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise InputError(f"input_bounds must be a pair (low, high), not {bounds!r}")
+    pair = [np.asarray(bound, float) for bound in bounds]
+    require(
+        all(bound.shape in ((), (m,)) for bound in pair) and (pair[0] <= pair[1]).all(),
+        f"input_bounds must be low <= high, each a number or {m} of them, not {bounds!r}",
+    )
+    low, high = (frozen(np.broadcast_to(bound, (m,))) for bound in pair)
+    return low, high

@@ -1,0 +1,195 @@
+"""The safe default: the policy that is good on nearly all plausible machines, and careful probing.
+
+Glossary. Y = GᵀV⁻¹G says how little is known of [A, B]: the unknown part of the effect of (x, u)
+has the variance noise · (x, u)ᵀ Y (x, u). Y_uu is its block of the inputs; S is the covariance of
+the dither.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dtrtrs
+
+from contextual_lqr.checks import require
+from contextual_lqr.lqr import optimal_cost, policy_cost, solve
+from contextual_lqr.problem import LinearPolicy, LinearSystem, Spread
+from contextual_lqr.strategies.posterior import Posterior
+from contextual_lqr.strategies.strategy import Choice, Situation
+
+
+@dataclass(frozen=True)
+class Cautious:
+    """Among policies that hedge more or less, and doing nothing, play what is safe and good.
+
+    An episode's plan (`choose`):
+
+    1. Candidates are the estimate's LQR policies hedged against `aversions` times the posterior's
+       covariance, and doing nothing.
+    2. `draws` of the posterior judge them, and `stress` more whose deviations are stretched by
+       `stretch`. A candidate that costs more than `catastrophe` times the median of doing nothing
+       on any of them is refused. Of the rest, the lowest `level` quantile of cost is played.
+    3. The dither has the covariance s² Y_uu⁻¹, isotropic in what is not known, rising towards the
+       end of the episode, where it has less time to do harm. s is at most `probe`, and so small
+       that the dither costs no more than `budget` of what not knowing costs.
+
+    A `state_limit` (a number, or one for each coordinate) refuses candidates that break it with a
+    probability above 1 - `confidence` over the draws; an episode that leaves it is stopped.
+
+    When every step is planned anew (`next_input`): the estimate's LQR policy, hedged by
+    `step_aversion`, its input shrunk so that the unknown part of its effect is at most `trust`
+    noises (`early_trust` before there are as many rows as unknowns), and a dither of at most
+    `step_probe` noises within the same budget.
+    """
+
+    draws: int = 128
+    stress: int = 64
+    stretch: float = 1.5
+    aversions: tuple[float, ...] = (1.0, 10.0, 30.0, 100.0)
+    level: float = 0.95
+    catastrophe: float = 20.0
+    probe: float = 2.0
+    budget: float = 0.3
+    state_limit: float | tuple[float, ...] | None = None
+    confidence: float = 0.95
+    step_aversion: float = 0.1
+    trust: float = 3.0
+    early_trust: float = 1.0
+    step_probe: float = 1.25
+
+    def __post_init__(self) -> None:
+        require(self.draws >= 1 and self.stress >= 0, "draws must be at least 1, stress at least 0")
+        for name in ("level", "confidence"):
+            value = getattr(self, name)
+            require(0 < value < 1, f"{name} must be between 0 and 1, not {value!r}")
+        limit = self.state_limit
+        require(
+            limit is None or bool(np.all(np.asarray(limit) > 0)),
+            f"state_limit must be positive, not {limit!r}",
+        )
+
+    def choose(self, situation: Situation, rng: np.random.Generator) -> Choice:
+        """A plan for a whole episode."""
+        cost, x = situation.cost, situation.start
+        d, m, steps = cost.state_size, cost.input_size, cost.horizon - 1
+        posterior, Y = Posterior(situation), _ignorance(situation)
+        estimate = situation.decoder.estimate
+
+        nominal = situation.systems(estimate, np.diag(posterior.variance))
+        hedged = solve(nominal, cost, spread=_spread(posterior, Y, self.aversions))
+        candidates = [*hedged.policy.gains[hedged.solved], np.zeros((steps, m, d))]
+        aversions = [*np.array(self.aversions)[hedged.solved], np.inf]
+
+        thetas, noise = posterior.draw(self.draws + self.stress, rng)
+        thetas[self.draws :] += (self.stretch - 1) * (thetas[self.draws :] - estimate)
+        machines = situation.systems(thetas, noise)
+        costs = np.stack([policy_cost(LinearPolicy(K), machines, cost, x) for K in candidates])
+        plain = costs[:, : self.draws]
+        score = np.quantile(plain, self.level, axis=1)
+        refused = costs.max(1) > self.catastrophe * np.median(plain[-1])
+        if self.state_limit is not None:
+            breaks = [_breaks(K, machines, x, self.state_limit, self.draws) for K in candidates]
+            refused |= np.array(breaks) > 1 - self.confidence
+        refused[-1] = False  # doing nothing is what remains
+        best = int(np.argmin(np.where(refused, np.inf, score)))
+        policy = LinearPolicy(candidates[best])
+
+        ramp = 1 / np.arange(steps, 0, -1.0)
+        shape = (ramp / ramp.mean())[:, None, None] * _inverse(Y[d:, d:])
+        size = self.probe**2
+        if situation.decoder.rows >= estimate.shape[1]:  # the draws are more than the prior
+            price = np.median(plain[best] - optimal_cost(machines, cost, x)[: self.draws])
+            dithered = policy_cost(policy, machines, cost, x, dither=shape)[: self.draws]
+            dearness = np.quantile(dithered - plain[best], self.level)
+            size = min(size, self.budget * max(float(price), 0.0) / float(dearness))
+        return Choice(
+            policy,
+            estimate,
+            float(np.median(plain[best])),
+            dither=size * shape,
+            diagnostics={
+                "aversion": float(aversions[best]),
+                "upper_cost": float(score[best]),
+                "refused": int(refused.sum()),
+                "probe": float(np.sqrt(size)),
+            },
+        )
+
+    def next_input(
+        self, situation: Situation, rng: np.random.Generator
+    ) -> tuple[Float[Array, " m"], Float[Array, "m m"] | None]:
+        """The next input alone, and the covariance of its dither."""
+        cost, x = situation.cost, situation.start
+        d, steps = cost.state_size, cost.horizon - 1
+        posterior, Y = Posterior(situation), _ignorance(situation)
+        unknown = Y[d:, d:]
+        known = situation.decoder.rows >= len(situation.context_matrix)
+        nominal = situation.systems(situation.decoder.estimate, np.diag(posterior.variance))
+        both = solve(nominal, cost, spread=_spread(posterior, Y, (self.step_aversion, 0.0)))
+        S, size = _inverse(unknown), self.step_probe**2
+        if not both.solved.all():
+            return np.zeros(cost.input_size), size * S
+        u = both.policy.gains[0, 0] @ x
+        u = u * min(1.0, (self.trust if known else self.early_trust) / _length(u, unknown))
+        if self.state_limit is not None:
+            u = _kept_within(u, nominal, Y, posterior, x, self.state_limit)
+        if known:
+            hedged, certain = both.cost(x)
+            P = both.value_matrices[0, 1]
+            weight = self.step_aversion * float(posterior.variance @ np.diagonal(P))
+            curvature = cost.R[0] + nominal.B.T @ P @ nominal.B + weight * unknown
+            dearness = steps * float((curvature * S).sum())
+            size = min(size, self.budget * max(float(hedged - certain), 0.0) / dearness)
+        return u, size * S
+
+
+def _ignorance(situation: Situation) -> Float[Array, "y y"]:
+    """Y = GᵀV⁻¹G, by one triangular solve."""
+    half, _ = dtrtrs(situation.decoder.factor, situation.context_matrix, trans=1)
+    return np.asarray(half.T @ half)
+
+
+def _spread(posterior: Posterior, Y: Array, aversions: tuple[float, ...]) -> Spread:
+    return Spread(np.outer(aversions, posterior.variance), Y)
+
+
+def _inverse(Y: Array) -> Array:
+    """Y⁻¹ through its Cholesky factor; a direction that nothing depends on counts as known well."""
+    tiny = 1e-12 * max(float(np.trace(Y)), 1e-300)
+    return np.asarray(cho_solve(cho_factor(Y + tiny * np.eye(len(Y))), np.eye(len(Y))))
+
+
+def _length(u: Array, metric: Array) -> float:
+    return float(np.sqrt(max(u @ metric @ u, 1e-300)))
+
+
+def _breaks(K: Array, machines: LinearSystem, x: Array, limit: Any, draws: int) -> float:
+    """The share of the draws on which a coordinate, within three deviations, passes the limit."""
+    A, B, W = machines.A[:draws], machines.B[:draws], machines.noise[:draws]
+    mean, spread = np.broadcast_to(x, A.shape[:-1]), np.zeros_like(A)
+    broken = np.zeros(len(A), bool)
+    with np.errstate(over="ignore", invalid="ignore"):
+        for gain in K:
+            F = A + B @ gain
+            mean = (F @ mean[..., None])[..., 0]
+            spread = F @ spread @ F.swapaxes(-1, -2) + W
+            reach = np.abs(mean) + 3 * np.sqrt(np.einsum("nii->ni", spread))
+            broken |= ~(reach <= np.asarray(limit)).all(-1)
+    return float(broken.mean())
+
+
+def _kept_within(
+    u: Array, nominal: LinearSystem, Y: Array, posterior: Posterior, x: Array, limit: Any
+) -> Array:
+    """The largest of u, u/2, u/4 and 0 whose next state is within the limit, as far as is known."""
+    for scale in (1.0, 0.5, 0.25):
+        y = np.concatenate((x, scale * u))
+        deviation = np.sqrt(posterior.variance * (1 + y @ Y @ y))
+        if (np.abs(nominal.A @ x + nominal.B @ (scale * u)) + 3 * deviation <= limit).all():
+            return scale * u
+    return 0.0 * u

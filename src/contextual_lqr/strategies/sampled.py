@@ -1,0 +1,62 @@
+"""The paper's experiments: the best of n decoders drawn uniformly from the confidence set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.checks import require
+from contextual_lqr.confidence import ConstantRadius, RadiusRule
+from contextual_lqr.lqr import optimal_cost, solve
+from contextual_lqr.strategies.strategy import Choice, PlansEpisodes, Situation
+
+
+@dataclass(frozen=True)
+class SampledOptimism(PlansEpisodes):
+    """Play the sample that promises the lowest cost.
+
+    `play="estimate"` is Algorithm 1 to the letter: the optimistic decoder is found, but the gains
+    of the ridge estimate are played. `value_bound` is the paper's c_q: samples with a value matrix
+    of larger norm are rejected. If none is left, the estimate itself takes their place.
+    """
+
+    samples: int = 100
+    radius: float | RadiusRule | None = field(default=ConstantRadius(1e4))
+    play: Literal["optimistic", "estimate"] = "optimistic"
+    value_bound: float | None = None
+
+    def __post_init__(self) -> None:
+        require(self.samples >= 1, f"samples must be at least 1, not {self.samples!r}")
+        require(
+            self.play in ("optimistic", "estimate"),
+            f'play must be "optimistic" or "estimate", not {self.play!r}',
+        )
+
+    def choose(self, situation: Situation, rng: np.random.Generator) -> Choice:
+        """The best of the samples."""
+        plausible = situation.confidence_set(self.radius)
+        thetas = plausible.sample(self.samples, rng)
+        systems = situation.systems(thetas)
+        promised = optimal_cost(systems, situation.cost, situation.start)
+        if self.value_bound is not None:
+            values = solve(systems, situation.cost).value_matrices
+            promised = np.where(within(values, self.value_bound), promised, np.inf)
+        best = int(np.argmin(promised))
+        rejected = int(np.isinf(promised).sum())
+        theta = thetas[best] if rejected < self.samples else plausible.estimate
+        played = theta if self.play == "optimistic" else plausible.estimate
+        solution = solve(situation.systems(played), situation.cost, check=True)
+        if theta is plausible.estimate:
+            promised[best] = solution.cost(situation.start)
+        diagnostics = {"radius": plausible.radius, "rejected": rejected}
+        return Choice(solution.policy, theta, float(promised[best]), diagnostics=diagnostics)
+
+
+def within(values: Array, bound: float) -> Array:
+    """Which members of a batch of value matrices, (..., H, d, d), have ‖P_h‖ ≤ bound at every h."""
+    finite = np.isfinite(values).all((-3, -2, -1))
+    norms = np.linalg.eigvalsh(np.where(finite[..., None, None, None], values, 0.0))[..., -1]
+    return np.asarray(finite & (norms <= bound).all(-1))

@@ -1,0 +1,94 @@
+"""What a strategy is given before an episode, and what it answers.
+
+A strategy is a rule for choosing what to play on a machine, from what the decoder has learnt. It
+sees a `Situation` and returns a `Choice`; it keeps no state, and all its randomness is the
+generator it is handed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from contextual_lqr.confidence import ConfidenceSet, RadiusRule
+from contextual_lqr.decoder import Decoder
+from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """All that may be known when an episode, or the rest of one, is planned."""
+
+    decoder: Decoder
+    context_matrix: Float[Array, "p y"]
+    cost: QuadraticCost
+    start: Float[Array, " d"]
+    noise_level: Float[Array, " d"]
+    radius: float | RadiusRule
+
+    @property
+    def noise(self) -> Float[Array, "d d"]:
+        """The covariance of a step's noise, as roughly as the level is known."""
+        return np.diag(self.noise_level**2)
+
+    def confidence_set(self, radius: float | RadiusRule | None = None) -> ConfidenceSet:
+        """The plausible decoders, of the agent's radius unless another is given."""
+        return ConfidenceSet(self.decoder, self.radius if radius is None else radius)
+
+    def systems(
+        self, thetas: Float[Array, "*batch d p"], noise: Float[Array, "*batch d d"] | None = None
+    ) -> LinearSystem:
+        """This machine, if the decoder were Θ."""
+        M = thetas @ self.context_matrix
+        d = len(self.start)
+        A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
+        return LinearSystem.unchecked(A, B, self.noise if noise is None else noise)
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """The policy to play, the decoder it comes from, and the cost that decoder promises.
+
+    `dither` is the covariance, (H-1, m, m), of what is added to the inputs; None: nothing.
+    """
+
+    policy: LinearPolicy
+    theta: Float[Array, "d p"]
+    promised_cost: float
+    dither: Float[Array, "steps m m"] | None = None
+    diagnostics: dict[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class Strategy(Protocol):
+    """A rule for what to play."""
+
+    def choose(self, situation: Situation, rng: np.random.Generator) -> Choice:
+        """A plan for the episode that starts in this situation."""
+        ...
+
+    def next_input(
+        self, situation: Situation, rng: np.random.Generator
+    ) -> tuple[Float[Array, " m"], Float[Array, "m m"] | None]:
+        """The next input and the covariance of its dither, when every step is planned anew."""
+        ...
+
+
+class PlansEpisodes:
+    """A strategy whose next input is simply the first of a plan for the rest of the episode."""
+
+    def choose(self, situation: Situation, rng: np.random.Generator) -> Choice:
+        """A plan for the episode that starts in this situation."""
+        raise TypeError(f"{type(self).__name__} must say what it chooses")
+
+    def next_input(
+        self, situation: Situation, rng: np.random.Generator
+    ) -> tuple[Float[Array, " m"], Float[Array, "m m"] | None]:
+        """The first input of the plan, and the covariance of its dither."""
+        choice = self.choose(situation, rng)
+        u = choice.policy.gains[0] @ situation.start
+        return u, None if choice.dither is None else choice.dither[0]

@@ -1,0 +1,40 @@
+"""Our own rules, strategies and radii, in a form that JSON can hold, for files."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from contextual_lqr.confidence import ConstantRadius, DeterminantRadius, PaperRadius
+from contextual_lqr.errors import FormatError
+from contextual_lqr.strategies.cautious import Cautious
+from contextual_lqr.strategies.certainty import CertaintyEquivalence
+from contextual_lqr.strategies.sampled import SampledOptimism
+from contextual_lqr.strategies.thompson import ThompsonSampling
+
+_STRATEGIES = (Cautious, CertaintyEquivalence, SampledOptimism, ThompsonSampling)
+_RADII = (ConstantRadius, DeterminantRadius, PaperRadius)
+_KNOWN: dict[str, type[Any]] = {kind.__name__: kind for kind in (*_STRATEGIES, *_RADII)}
+
+
+def written(rule: Any) -> Any:
+    """A rule as its name and fields; None for one that is not ours."""
+    if isinstance(rule, tuple):
+        return list(rule)
+    if rule is None or isinstance(rule, int | float | str):
+        return rule
+    if _KNOWN.get(type(rule).__name__) is not type(rule):
+        return None
+    fields = {one.name: written(getattr(rule, one.name)) for one in dataclasses.fields(rule)}
+    return {"kind": type(rule).__name__, "fields": fields}
+
+
+def read(text: Any) -> Any:
+    """The rule that `written` wrote."""
+    if isinstance(text, list):
+        return tuple(text)
+    if not isinstance(text, dict):
+        return text
+    if text.get("kind") not in _KNOWN or not isinstance(text.get("fields"), dict):
+        raise FormatError(f"there is no rule {text.get('kind')!r}")
+    return _KNOWN[text["kind"]](**{name: read(value) for name, value in text["fields"].items()})

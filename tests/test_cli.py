@@ -1,0 +1,99 @@
+"""The command as a user meets it: what it prints, and how it fails."""
+
+import json
+import os
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from contextual_lqr import InputError, cli
+
+COMMAND = Path(sys.executable).parent / "contextual-lqr"
+
+
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run it with a terminal's width of 80 columns, and no colours."""
+    plain = {"COLUMNS": "80", "TERM": "dumb", "NO_COLOR": "1", "PYTHONUTF8": "1"}
+    inherited = {k: v for k, v in os.environ.items() if k not in ("FORCE_COLOR", "TTY_COMPATIBLE")}
+    return subprocess.run(
+        command,
+        env=inherited | plain | environment,
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+
+
+def output(*arguments: str, **environment: str) -> str:
+    done = run(COMMAND, *arguments, **environment)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def test_version() -> None:
+    assert output("--version").strip() == version("contextual-lqr")
+
+
+def test_info_is_one_fact_a_line() -> None:
+    facts = dict(line.split(maxsplit=1) for line in output("info").splitlines())
+    assert list(facts) == ["version", "kernels", "processor", "threads"]
+    assert facts["version"] == version("contextual-lqr")
+
+
+def test_info_as_json_says_the_same() -> None:
+    facts = json.loads(output("info", "--json"))
+    said = dict(line.split(maxsplit=1) for line in output("info").splitlines())
+    assert {name: str(value) for name, value in facts.items()} == said
+    compiled = facts["processor"] is not None
+    assert facts["kernels"] == ("compiled" if compiled else "NumPy reference")
+
+
+@pytest.mark.parametrize(("said", "threads"), [("1", 1), ("3", 3)])
+def test_info_respects_the_customary_variable(said: str, threads: int) -> None:
+    assert json.loads(output("info", "--json", OMP_NUM_THREADS=said))["threads"] == threads
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("info", "--help")])
+def test_help_fits_the_terminal(arguments: tuple[str, ...]) -> None:
+    text = output(*arguments)
+    assert max(map(len, text.splitlines())) <= 80
+    assert text.startswith("Usage: contextual-lqr")
+    for word in ["--json"] if "info" in arguments else ["info", "--help", "--version"]:
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    "arguments", [("fly",), ("--fly",), ("info", "--fly"), ("info", "fly"), ("info", "--json=fly")]
+)
+def test_a_mistyped_command_is_told_so(arguments: tuple[str, ...]) -> None:
+    done = run(COMMAND, *arguments)
+    assert done.returncode not in (0, None)
+    assert done.stdout == ""
+    assert "fly" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(done.stderr.splitlines()) <= 5
+
+
+def test_an_error_on_purpose_is_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse() -> None:
+        raise InputError("'mass' is 7.0, outside its bounds [1.0, 5.0]")
+
+    monkeypatch.setattr(cli, "app", refuse)
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    assert left.value.code == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "error: 'mass' is 7.0, outside its bounds [1.0, 5.0]\n"
+
+
+def test_the_library_imports_nothing_that_only_commands_need() -> None:
+    heavy = {"rich", "cyclopts", "safetensors", "matplotlib"}
+    code = f"import sys, contextual_lqr; print(*sorted({heavy} & set(sys.modules)))"
+    done = run(sys.executable, "-c", code)
+    assert (done.returncode, done.stdout.strip()) == (0, ""), done.stdout + done.stderr
