@@ -31,6 +31,7 @@ from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Sp
 from contextual_lqr.strategies import (
     Cautious,
     CertaintyEquivalence,
+    Optimism,
     SampledOptimism,
     Strategy,
     ThompsonSampling,
@@ -56,6 +57,7 @@ __all__ = [
     "InputError",
     "LinearPolicy",
     "LinearSystem",
+    "Optimism",
     "Output",
     "PaperRadius",
     "Plan",

@@ -92,7 +92,7 @@ class Agent:
         level = as_numbers("noise_level", noise_level, "() or (d,)", 0)
         require(
             level.shape in ((), (d,)) and (level >= 0).all() and level.max() > 0,
-            f"noise_level must be positive, or {d} numbers of which some are 0, not {noise_level!r}",
+            f"noise_level must be positive, or {d} numbers with some of them 0, not {level}",
         )
         require(
             strategy is None or isinstance(strategy, Strategy),

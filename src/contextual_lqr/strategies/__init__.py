@@ -2,6 +2,7 @@
 
 from contextual_lqr.strategies.cautious import Cautious
 from contextual_lqr.strategies.certainty import CertaintyEquivalence
+from contextual_lqr.strategies.optimistic import Optimism
 from contextual_lqr.strategies.sampled import SampledOptimism
 from contextual_lqr.strategies.strategy import Choice, Situation, Strategy
 from contextual_lqr.strategies.thompson import ThompsonSampling
@@ -10,6 +11,7 @@ __all__ = [
     "Cautious",
     "CertaintyEquivalence",
     "Choice",
+    "Optimism",
     "SampledOptimism",
     "Situation",
     "Strategy",

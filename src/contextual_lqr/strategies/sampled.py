@@ -11,6 +11,7 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import require
 from contextual_lqr.confidence import ConstantRadius, RadiusRule
 from contextual_lqr.lqr import optimal_cost, solve
+from contextual_lqr.problem import LinearSystem
 from contextual_lqr.strategies.strategy import Choice, PlansEpisodes, Situation
 
 
@@ -41,9 +42,7 @@ class SampledOptimism(PlansEpisodes):
         thetas = plausible.sample(self.samples, rng)
         systems = situation.systems(thetas)
         promised = optimal_cost(systems, situation.cost, situation.start)
-        if self.value_bound is not None:
-            values = solve(systems, situation.cost).value_matrices
-            promised = np.where(within(values, self.value_bound), promised, np.inf)
+        promised = accepted(situation, systems, promised, self.value_bound)
         best = int(np.argmin(promised))
         rejected = int(np.isinf(promised).sum())
         theta = thetas[best] if rejected < self.samples else plausible.estimate
@@ -55,8 +54,18 @@ class SampledOptimism(PlansEpisodes):
         return Choice(solution.policy, theta, float(promised[best]), diagnostics=diagnostics)
 
 
-def within(values: Array, bound: float) -> Array:
-    """Which members of a batch of value matrices, (..., H, d, d), have ‖P_h‖ ≤ bound at every h."""
+def accepted(
+    situation: Situation, systems: LinearSystem, costs: Array, value_bound: float | None
+) -> Array:
+    """The costs, infinite where they cannot be believed or the paper's bound ‖P_h‖ ≤ c_q is broken.
+
+    Of wild models, with values of 1e25, the cost from one start may be lost to rounding; it shows
+    when it falls below what any machine must cost.
+    """
+    costs = np.where(costs < situation.floor * (1 - 1e-9), np.inf, costs)
+    if value_bound is None:
+        return costs
+    values = solve(systems, situation.cost).value_matrices
     finite = np.isfinite(values).all((-3, -2, -1))
-    norms = np.linalg.eigvalsh(np.where(finite[..., None, None, None], values, 0.0))[..., -1]
-    return np.asarray(finite & (norms <= bound).all(-1))
+    norms = np.linalg.eigvalsh(np.where(finite[:, None, None, None], values, 0.0))[..., -1]
+    return np.where(finite & (norms <= value_bound).all(-1), costs, np.inf)

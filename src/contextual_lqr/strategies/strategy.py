@@ -35,6 +35,14 @@ class Situation:
         """The covariance of a step's noise, as roughly as the level is known."""
         return np.diag(self.noise_level**2)
 
+    @property
+    def floor(self) -> float:
+        """What every machine costs at least: the start, and the noise of each step once."""
+        if self.cost.N is not None:
+            return 0.0
+        at_start = self.start @ self.cost.Q[0] @ self.start
+        return float(at_start + (self.cost.Q[1:] * self.noise).sum())
+
     def confidence_set(self, radius: float | RadiusRule | None = None) -> ConfidenceSet:
         """The plausible decoders, of the agent's radius unless another is given."""
         return ConfidenceSet(self.decoder, self.radius if radius is None else radius)

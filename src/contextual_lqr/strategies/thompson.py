@@ -28,7 +28,7 @@ class ThompsonSampling(PlansEpisodes):
     def choose(self, situation: Situation, rng: np.random.Generator) -> Choice:
         """The policy of one draw."""
         posterior = Posterior(situation)
-        for attempt in range(self.attempts):
+        for _ in range(self.attempts):
             thetas, noise = posterior.draw(1, rng)
             solution = solve(situation.systems(thetas[0], noise[0]), situation.cost)
             if solution.solved:
@@ -37,5 +37,4 @@ class ThompsonSampling(PlansEpisodes):
         else:
             theta = situation.decoder.estimate
             solution = solve(situation.systems(theta), situation.cost, check=True)
-        cost = float(solution.cost(situation.start))
-        return Choice(solution.policy, theta, cost, diagnostics={"attempts": attempt + 1})
+        return Choice(solution.policy, theta, float(solution.cost(situation.start)))

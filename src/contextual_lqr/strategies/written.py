@@ -9,10 +9,11 @@ from contextual_lqr.confidence import ConstantRadius, DeterminantRadius, PaperRa
 from contextual_lqr.errors import FormatError
 from contextual_lqr.strategies.cautious import Cautious
 from contextual_lqr.strategies.certainty import CertaintyEquivalence
+from contextual_lqr.strategies.optimistic import Optimism
 from contextual_lqr.strategies.sampled import SampledOptimism
 from contextual_lqr.strategies.thompson import ThompsonSampling
 
-_STRATEGIES = (Cautious, CertaintyEquivalence, SampledOptimism, ThompsonSampling)
+_STRATEGIES = (Cautious, CertaintyEquivalence, Optimism, SampledOptimism, ThompsonSampling)
 _RADII = (ConstantRadius, DeterminantRadius, PaperRadius)
 _KNOWN: dict[str, type[Any]] = {kind.__name__: kind for kind in (*_STRATEGIES, *_RADII)}
 

@@ -1,0 +1,178 @@
+"""True optimism: the decoder of the confidence set that promises the lowest cost (eq. solve-fou).
+
+In the coordinates Θ = Θ̂ + √β X R⁻ᵀ the set is the unit ball ‖X‖_F ≤ 1, and the machine's dynamics
+are [A, B] = M + X S with M = Θ̂ G and S = √β R⁻ᵀ G. The cost is not convex in X: several starts
+descend together, by conditional-gradient and projected steps, then the best by BFGS on the sphere.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from scipy.linalg.lapack import dtrtrs
+
+from contextual_lqr.checks import require
+from contextual_lqr.confidence import ConfidenceSet, RadiusRule
+from contextual_lqr.lqr import cost_gradient, optimal_cost, solve
+from contextual_lqr.problem import LinearSystem
+from contextual_lqr.strategies.relaxation import lower_bound
+from contextual_lqr.strategies.sampled import accepted
+from contextual_lqr.strategies.strategy import Choice, PlansEpisodes, Situation
+
+_JUMPS = np.array([1.0, 0.5, 0.2, 0.05])[:, None, None]  # towards the minimiser of the linear part
+_SLIDES = np.array([0.5, 0.2, 0.05, 0.02, 0.005])[:, None, None]  # along the gradient
+_LINE = np.array([4.0, 2.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.01])[:, None]
+
+
+@dataclass(frozen=True)
+class Optimism(PlansEpisodes):
+    """Play the most optimistic decoder of the confidence set.
+
+    `draws` points of the boundary are tried, and the best `starts` of them descended from for
+    `rounds` rounds (only the best `kept` in the later half); the best is polished until a round
+    gains less than `tolerance`, relatively. `value_bound` is the paper's c_q on ‖P_h‖. With
+    `certify`, a lower bound on the true minimum is reported too, and the gap between the two.
+    """
+
+    radius: float | RadiusRule | None = None
+    draws: int = 256
+    starts: int = 16
+    rounds: int = 8
+    kept: int = 4
+    polish: int = 40
+    tolerance: float = 1e-6
+    value_bound: float | None = None
+    certify: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("draws", "starts", "rounds", "kept"):
+            value = getattr(self, name)
+            require(value >= 1, f"{name} must be at least 1, not {value!r}")
+
+    def choose(self, situation: Situation, rng: np.random.Generator) -> Choice:
+        """The lowest cost found in the confidence set."""
+        plausible = situation.confidence_set(self.radius)
+        ball = _Ball(situation, plausible, self.value_bound)
+        X, promised = self._descend(ball, rng)
+        # Where the bound on ‖P_h‖ leaves nothing, the estimate is played.
+        theta = ball.theta(X) if np.isfinite(promised) else plausible.estimate
+        solution = solve(situation.systems(theta), situation.cost, check=True)
+        promised = float(solution.cost(situation.start))
+        diagnostics = {"radius": plausible.radius, "distance": float(plausible.distance(theta))}
+        if self.certify:
+            bound = min(lower_bound(situation, plausible), promised)
+            diagnostics |= {"lower_bound": bound, "gap": (promised - bound) / max(promised, 1e-300)}
+        return Choice(solution.policy, theta, promised, diagnostics=diagnostics)
+
+    def _descend(self, ball: _Ball, rng: np.random.Generator) -> tuple[Array, float]:
+        """Coordinates and cost of the best point found."""
+        sphere = rng.standard_normal((self.draws, *ball.shape))
+        X = np.concatenate([ball.centre[None], ball.zero[None], sphere / _norm(sphere)])
+        J = ball.cost(X)
+        first = np.concatenate([[0, 1], 2 + np.argsort(J[2:])[: max(self.starts - 2, 0)]])
+        X, J = X[first], J[first]
+        for i in range(self.rounds):
+            if 2 * i >= self.rounds and len(X) > self.kept:
+                best = np.argsort(J)[: self.kept]
+                X, J = X[best], J[best]
+            g = ball.gradient(X)
+            V = -g / np.maximum(_norm(g), 1e-300)  # where the linear part is lowest
+            jumps = X[:, None] + _JUMPS * (V - X)[:, None]
+            slides = X[:, None] + _SLIDES * (_norm(V - X) * V)[:, None]
+            tried = np.concatenate([jumps, slides / np.maximum(1.0, _norm(slides))], 1)
+            costs = ball.cost(tried.reshape(-1, *ball.shape)).reshape(tried.shape[:2])
+            rows, best = np.arange(len(X)), costs.argmin(1)
+            better = costs[rows, best] < J
+            X = np.where(better[:, None, None], tried[rows, best], X)
+            J = np.where(better, costs[rows, best], J)
+        least = int(J.argmin())
+        if not np.isfinite(J[least]) or _norm(X[least]).item() < 1 - 1e-6:
+            return X[least], float(J[least])  # inside: nothing to slide along
+        return _on_the_sphere(ball, X[least], float(J[least]), self.polish, self.tolerance)
+
+
+class _Ball:
+    """The confidence set in coordinates X, ‖X‖_F ≤ 1, and the cost over it."""
+
+    def __init__(
+        self, situation: Situation, plausible: ConfidenceSet, value_bound: float | None
+    ) -> None:
+        self._situation, self._plausible, self._value_bound = situation, plausible, value_bound
+        self._scale = float(np.sqrt(plausible.radius))
+        G, R, centre = situation.context_matrix, plausible.factor, plausible.estimate
+        half, _ = dtrtrs(R, G, trans=1)
+        self._M, self._S = centre @ G, self._scale * half
+        self.shape = centre.shape
+        self.centre = np.zeros(self.shape)
+        zero = -centre @ R.T / max(self._scale, 1e-300)  # Θ = 0, or the nearest the ball has
+        self.zero = zero / max(1.0, _norm(zero).item())
+
+    def theta(self, X: Float[Array, "d p"]) -> Float[Array, "d p"]:
+        solved, _ = dtrtrs(self._plausible.factor, self._scale * X.T)
+        return np.asarray(self._plausible.estimate + solved.T)
+
+    def cost(self, X: Float[Array, "n d p"]) -> Float[Array, " n"]:
+        systems, situation = self._systems(X), self._situation
+        J = optimal_cost(systems, situation.cost, situation.start)
+        return accepted(situation, systems, J, self._value_bound)
+
+    def gradient(self, X: Float[Array, "n d p"]) -> Float[Array, "n d p"]:
+        dA, dB = cost_gradient(self._systems(X), self._situation.cost, self._situation.start)
+        with np.errstate(over="ignore", invalid="ignore"):
+            g = np.concatenate([dA, dB], -1) @ self._S.T
+            g = g / np.maximum(np.abs(g).max((-2, -1), keepdims=True), 1e-300)
+        return np.where(np.isfinite(g), g, 0.0)
+
+    def _systems(self, X: Array) -> LinearSystem:
+        M, d = self._M + X @ self._S, self.shape[0]
+        A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
+        return LinearSystem.unchecked(A, B, self._situation.noise)
+
+
+def _norm(X: Array) -> Array:
+    return np.asarray(np.sqrt((X * X).sum((-2, -1), keepdims=True)))
+
+
+def _on_the_sphere(
+    ball: _Ball, X: Array, J: float, rounds: int, tolerance: float
+) -> tuple[Array, float]:
+    """BFGS in the tangent space, several step lengths tried at once."""
+    y = X.ravel() / _norm(X).item()
+
+    def tangent(v: Array) -> Array:
+        return np.asarray(v - (v @ y) * y)
+
+    inverse: Array | None = None
+    last: tuple[Array, Array] | None = None
+    for _ in range(rounds):
+        g = tangent(ball.gradient(y.reshape(1, *ball.shape)).ravel())
+        if last is not None and inverse is not None:
+            inverse = _bfgs(inverse, tangent(y - last[0]), g - tangent(last[1]))
+        if inverse is None or g @ inverse @ g <= 0:
+            inverse = 0.1 / max(float(np.linalg.norm(g)), 1e-300) * np.eye(len(y))
+        step = tangent(-inverse @ g)
+        step *= min(1.0, 0.5 / max(float(np.linalg.norm(step)), 1e-300))
+        last = y, g
+        tried = y + _LINE * step
+        tried /= np.linalg.norm(tried, axis=1, keepdims=True)
+        costs = ball.cost(tried.reshape(-1, *ball.shape))
+        best = int(costs.argmin())
+        if not costs[best] < J * (1 - tolerance):
+            break
+        J, y = float(costs[best]), tried[best]
+    return y.reshape(ball.shape), J
+
+
+def _bfgs(inverse: Array, s: Array, r: Array) -> Array:
+    """The inverse Hessian after the step s changed the gradient by r."""
+    product = float(s @ r)
+    if product <= 1e-12 * float(np.linalg.norm(s) * np.linalg.norm(r)):
+        return inverse
+    q = inverse @ r
+    outer = np.outer(q, s)
+    return np.asarray(
+        inverse + (product + r @ q) / product**2 * np.outer(s, s) - (outer + outer.T) / product
+    )

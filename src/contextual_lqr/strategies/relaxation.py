@@ -1,0 +1,105 @@
+"""A lower bound on the cost of every machine in the confidence set, by Lagrangian relaxation.
+
+Every Θ of the set moves a step by ξ = (Θ - Θ̂) z with ‖ξ‖² ≤ β zᵀV⁻¹z, z = G y and y = [x; u]. So for
+any multipliers λ_h ≥ 0 the linear-quadratic problem of the estimate with ξ as a further input,
+
+    x' = A x + B u + ξ + w,    stage cost + λ_h (‖ξ‖² - β yᵀ Y y),   Y = GᵀV⁻¹G,
+
+costs at most what the most optimistic Θ costs. It is concave in λ; where it has no finite minimum
+the bound is -∞. λ = 0 lets ξ do everything: it gives the floor, the cost of what cannot be avoided.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from scipy.linalg.lapack import dtrtrs
+
+from contextual_lqr.checks import record
+from contextual_lqr.confidence import ConfidenceSet
+from contextual_lqr.lqr import optimal_cost, solve
+from contextual_lqr.problem import LinearSystem, QuadraticCost
+from contextual_lqr.strategies.strategy import Situation
+
+_SCALES = np.logspace(-4, 3, 22)
+_POWERS = np.array([4.0, 2.0, 1.0, 0.5, 0.2, 0.05, 0.01])[:, None]
+
+
+def lower_bound(
+    situation: Situation, plausible: ConfidenceSet, rounds: int = 12, tolerance: float = 1e-3
+) -> float:
+    """The largest bound found over λ, one multiplier a step.
+
+    At the maximum E‖ξ_h‖² = β E[yᵀYy] where λ_h > 0. The fixed point that multiplies λ_h by the root
+    of their ratio is iterated, the best of several powers of the factor taken each time.
+    """
+    steps = situation.cost.horizon - 1
+    relaxed = _Relaxed(situation, plausible)
+    nominal = solve(situation.systems(plausible.estimate), situation.cost)
+    shapes = [np.ones(steps), 1 / np.arange(1.0, steps + 1)]
+    if nominal.solved:
+        shapes.append(np.einsum("hii->h", nominal.value_matrices[1:]))
+    tried = (_SCALES[:, None, None] * np.stack(shapes)).reshape(-1, steps)
+    bounds = relaxed.bounds(tried)
+    best = int(bounds.argmax())
+    top, multipliers = float(bounds[best]), tried[best]
+    for _ in range(rounds if np.isfinite(top) else 0):
+        moved, allowed = relaxed.moments(multipliers)
+        factor = np.log(np.maximum(moved, 1e-300) / np.maximum(allowed, 1e-300)) / 2
+        tried = multipliers * np.exp(_POWERS * np.clip(factor, -1.5, 1.5))
+        bounds = relaxed.bounds(tried)
+        best = int(bounds.argmax())
+        gain = float(bounds[best]) - top
+        if not gain > 0:
+            break
+        top, multipliers = float(bounds[best]), tried[best]
+        if gain < tolerance * abs(top):
+            break
+    return max(top, situation.floor)
+
+
+class _Relaxed:
+    """The relaxed problem, for any multipliers."""
+
+    def __init__(self, situation: Situation, plausible: ConfidenceSet) -> None:
+        self._cost, self._start = situation.cost, situation.start
+        nominal = situation.systems(plausible.estimate)
+        self._d, self._m = nominal.state_size, nominal.input_size
+        B = np.concatenate([nominal.B, np.eye(self._d)], 1)
+        self._system = LinearSystem.unchecked(nominal.A.copy(), B, situation.noise)
+        half, _ = dtrtrs(plausible.factor, situation.context_matrix, trans=1)
+        self._Y = plausible.radius * (half.T @ half)
+
+    def bounds(self, multipliers: Float[Array, "n steps"]) -> Float[Array, " n"]:
+        """The relaxed problem's optimal cost; -inf where it has none."""
+        cost = self._relaxed_cost(multipliers)
+        J = optimal_cost(self._system, cost, self._start)
+        return np.where(np.isfinite(J), J, -np.inf)
+
+    def moments(
+        self, multipliers: Float[Array, " steps"]
+    ) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
+        """E‖ξ_h‖² and β E[yᵀYy] when the relaxed problem is played optimally."""
+        gains = solve(self._system, self._relaxed_cost(multipliers[None])).policy.gains[0]
+        A, B, W = self._system.A, self._system.B, self._system.noise
+        X = np.outer(self._start, self._start)
+        moved, allowed = np.empty(len(gains)), np.empty(len(gains))
+        for h, K in enumerate(gains):
+            y = np.concatenate([np.eye(self._d), K[: self._m]])  # [x; u] = y x
+            moved[h] = ((K[self._m :] @ X) * K[self._m :]).sum()
+            allowed[h] = ((y @ X @ y.T) * self._Y).sum()
+            F = A + B @ K
+            X = F @ X @ F.T + W
+        return moved, allowed
+
+    def _relaxed_cost(self, multipliers: Float[Array, "n steps"]) -> QuadraticCost:
+        (n, steps), d, m, base = multipliers.shape, self._d, self._m, self._cost
+        weighted = multipliers[..., None, None] * self._Y
+        Q = np.empty((n, steps + 1, d, d))
+        Q[:, :-1], Q[:, -1] = base.Q[:-1] - weighted[..., :d, :d], base.Q[-1]
+        R, N = np.zeros((n, steps, m + d, m + d)), np.zeros((n, steps, d, m + d))
+        R[..., :m, :m] = base.R - weighted[..., d:, d:]
+        R[..., range(m, m + d), range(m, m + d)] = multipliers[..., None]
+        N[..., :m] = -weighted[..., :d, d:] + (0.0 if base.N is None else base.N)
+        return record(object.__new__(QuadraticCost), Q=Q, R=R, N=N)
