@@ -38,7 +38,7 @@ docs: .venv/docs.stamp  ## the site, into site/
 FORCE:
 
 clean:
-	rm -rf .venv .venv-bench build site
+	rm -rf .venv .venv-bench .cache build site
 
 %/made.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'

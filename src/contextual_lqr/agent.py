@@ -279,12 +279,12 @@ class Episode:
         self._limit = getattr(agent.strategy, "state_limit", None)
         self._states: list[Array] = []
         self._inputs: list[Array] = []
-        self._plan: Plan | None = None
+        self.plan: Plan | None = None  # of adapt="episode"
         self._believed: Decoder | None = None
         if adapt == "step":
             self._believed = agent.decoder.copy()
         else:
-            self._plan = agent.ask(context, start=situation.start, cost=situation.cost)
+            self.plan = agent.ask(context, start=situation.start, cost=situation.cost)
         self._stopped = False
 
     @property
@@ -300,7 +300,7 @@ class Episode:
         require(len(self._states) in (0, step + 1), "observe the next state before you act again")
         if not self._states:
             self._states.append(x)
-        u = self._replanned(x, step) if self._plan is None else self._plan.input(step, x)
+        u = self._replanned(x, step) if self.plan is None else self.plan.input(step, x)
         self._inputs.append(u)
         return u
 

@@ -127,6 +127,7 @@ class ConfidenceSet:
 
         Θ = Θ̂ + √β r U R⁻ᵀ: U uniform on the unit sphere of R^{dp}, r = s^{1/(dp)}, s uniform.
         """
+        _count(n)
         d, p = self.estimate.shape
         U = rng.standard_normal((n, d, p))
         r = rng.random(n) ** (1 / (d * p))
@@ -141,6 +142,7 @@ class ConfidenceSet:
         `scale` is a number or one for each state coordinate: with the noise's standard deviation,
         these are draws of the posterior.
         """
+        _count(n)
         d, p = self.estimate.shape
         spread = as_numbers("scale", scale, "() or (d,)", 0)
         require(
@@ -192,3 +194,7 @@ def _at_least(name: str, value: float, least: float) -> None:
 
 def _probability(delta: float) -> None:
     require(0 < delta < 1, f"delta must be a probability between 0 and 1, not {delta!r}")
+
+
+def _count(n: int) -> None:
+    require(n >= 0, f"the number of decoders to draw must be at least 0, not {n!r}")

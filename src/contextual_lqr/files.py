@@ -69,7 +69,7 @@ def load_arrays(
     if header.get("version") != str(version):
         raise FormatError(
             f"{path} has format version {header.get('version')}, but this release reads version "
-            f"{version}: it was written by a newer one"
+            f"{version}: read it with the release, probably a newer one, that wrote it"
         )
     try:
         state = json.loads(header["state"])

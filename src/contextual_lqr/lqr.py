@@ -47,8 +47,8 @@ _REASONS = {
 class Solution:
     """The optimal policy of every member of a batch, and its value xᵀ P[h] x + c[h].
 
-    A member that could not be solved says so in `status`: its gains and values are NaN, its cost
-    is infinite.
+    A member that could not be solved says so in `status`: its gains and value matrices are NaN,
+    its value constants and its cost infinite.
     """
 
     policy: LinearPolicy
@@ -131,9 +131,12 @@ def policy_cost(
     if dither is not None:
         S = as_symmetric("dither", as_numbers("dither", dither, "(..., H-1, m, m)", 3))
         require(S.shape[-3:] == cost.R.shape[-3:], f"dither must have R's shape, not {S.shape}")
-        P, B = _unflatten(found.values, shape)[..., 1:, :, :], system.B[..., None, :, :]
+        P, B = _unflatten(found.values, shape)[..., 1:, :, :], system.B
         with np.errstate(over="ignore", invalid="ignore"):  # Σ_h tr(S_h (R_h + Bᵀ P_{h+1} B))
-            J = J + ((cost.R + B.swapaxes(-1, -2) @ P @ B) * S).sum((-3, -2, -1))
+            PB = P.reshape(*P.shape[:-3], -1, P.shape[-1]) @ B  # all steps in one product
+            BS = np.einsum("...di,...hij->...hdj", B, S)
+            J = J + (cost.R * S).sum((-3, -2, -1))
+            J = J + (PB.reshape(*PB.shape[:-2], *BS.shape[-3:]) * BS).sum((-3, -2, -1))
     return _or_infinite(J)
 
 
@@ -158,8 +161,8 @@ def simulate(
     """Play the policy. Without a bound, policies, systems and starts may be batches.
 
     `state_bound` (a number, or one for each coordinate) stops an episode after the first state that
-    has a larger coordinate; the trajectory is then as long as what was played. An episode whose
-    state overflows is stopped before it.
+    has a larger coordinate; the trajectory is then as long as what was played. One episode whose
+    state overflows is stopped before it; a batch in which that happens is refused.
     """
     x = as_numbers("start", start, "(..., d)", 1)
     d, m = system.state_size, system.input_size
@@ -198,6 +201,8 @@ def simulate(
             if state_bound is not None and (np.abs(x) > bound).any():
                 played = h + 1
                 break
+    if batch and not np.isfinite(states).all():
+        raise InputError("an episode of this batch overflows: simulate it alone, or with a bound")
     return Trajectory(states[..., : played + 1, :], inputs[..., :played, :])
 
 

@@ -79,7 +79,8 @@ class LinearSystem:
     @cached_property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes: () for one machine."""
-        return np.broadcast_shapes(self.A.shape[:-2], self.B.shape[:-2], self.noise.shape[:-2])
+        shapes = {"A": self.A.shape[:-2], "B": self.B.shape[:-2], "noise": self.noise.shape[:-2]}
+        return broadcast_batches(shapes)
 
     @cached_property
     def noise_factor(self) -> Float[Array, "*batch d d"]:
@@ -149,8 +150,8 @@ class QuadraticCost:
     @cached_property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes: () for one cost."""
-        shapes = [self.Q.shape[:-3], self.R.shape[:-3]]
-        return np.broadcast_shapes(*shapes, () if self.N is None else self.N.shape[:-3])
+        shapes = {"Q": self.Q.shape[:-3], "R": self.R.shape[:-3]}
+        return broadcast_batches(shapes | {"N": () if self.N is None else self.N.shape[:-3]})
 
 
 def _require_convex(Q: Array, R: Array, N: Array | None) -> None:

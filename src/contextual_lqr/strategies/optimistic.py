@@ -43,7 +43,7 @@ class Optimism(PlansEpisodes):
     rounds: int = 8
     kept: int = 4
     polish: int = 40
-    tolerance: float = 1e-6
+    tolerance: float = 1e-5
     value_bound: float | None = None
     certify: bool = True
 

@@ -1,7 +1,7 @@
 """A lower bound on the cost of every machine in the confidence set, by Lagrangian relaxation.
 
-Every Θ of the set moves a step by ξ = (Θ - Θ̂) z with ‖ξ‖² ≤ β zᵀV⁻¹z, z = G y and y = [x; u]. So for
-any multipliers λ_h ≥ 0 the linear-quadratic problem of the estimate with ξ as a further input,
+Every Θ of the set moves a step by ξ = (Θ - Θ̂) z with ‖ξ‖² ≤ β zᵀV⁻¹z, z = G y and y = [x; u]. So
+for any multipliers λ_h ≥ 0 the linear-quadratic problem of the estimate with ξ as a further input,
 
     x' = A x + B u + ξ + w,    stage cost + λ_h (‖ξ‖² - β yᵀ Y y),   Y = GᵀV⁻¹G,
 
@@ -22,17 +22,17 @@ from contextual_lqr.lqr import optimal_cost, solve
 from contextual_lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.strategies.strategy import Situation
 
-_SCALES = np.logspace(-4, 3, 22)
+_SCALES = np.logspace(-4, 3, 15)
 _POWERS = np.array([4.0, 2.0, 1.0, 0.5, 0.2, 0.05, 0.01])[:, None]
 
 
 def lower_bound(
-    situation: Situation, plausible: ConfidenceSet, rounds: int = 12, tolerance: float = 1e-3
+    situation: Situation, plausible: ConfidenceSet, rounds: int = 8, tolerance: float = 3e-3
 ) -> float:
     """The largest bound found over λ, one multiplier a step.
 
-    At the maximum E‖ξ_h‖² = β E[yᵀYy] where λ_h > 0. The fixed point that multiplies λ_h by the root
-    of their ratio is iterated, the best of several powers of the factor taken each time.
+    At the maximum E‖ξ_h‖² = β E[yᵀYy] where λ_h > 0. The fixed point that multiplies λ_h by the
+    root of their ratio is iterated, the best of several powers of the factor taken each time.
     """
     steps = situation.cost.horizon - 1
     relaxed = _Relaxed(situation, plausible)

@@ -8,6 +8,7 @@ generator it is handed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -30,12 +31,12 @@ class Situation:
     noise_level: Float[Array, " d"]
     radius: float | RadiusRule
 
-    @property
+    @cached_property
     def noise(self) -> Float[Array, "d d"]:
         """The covariance of a step's noise, as roughly as the level is known."""
         return np.diag(self.noise_level**2)
 
-    @property
+    @cached_property
     def floor(self) -> float:
         """What every machine costs at least: the start, and the noise of each step once."""
         if self.cost.N is not None:
