@@ -174,7 +174,7 @@ def main() -> None:
         f"{EPISODES} episodes, {seeds} seeds a setting (from {FIRST_SEED}, none used for tuning), ",
         "masses U[0.1, 10] drawn afresh for every seed and the same for every strategy. Regret is",
         "cumulative expected regret. It is exact, the dither's cost included; for adapt=step it is",
-        "the sum of ‖u - K*x‖² in the metric R + BᵀP*B along what was played, whose mean is the same.",
+        "the sum of ‖u - K*x‖² in the metric R + BᵀP*B along what was played, of the same mean.",
         "One episode of doing nothing costs about 37 on the circle. Control error is the mean over",
         "100 unseen masses of the estimate's exact expected cost above the optimum; medians over",
         "seeds.",

@@ -1,6 +1,6 @@
 """Two fleets, situations made from them, agents that play them, and how well they have learnt."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy import ndarray as Array
@@ -12,6 +12,7 @@ from contextual_lqr import (
     FeatureContext,
     LinearPolicy,
     LinearSystem,
+    Plan,
     QuadraticCost,
     SampledOptimism,
     Strategy,
@@ -99,15 +100,20 @@ def after(system: LinearSystem, x: Array, u: Array, rng: np.random.Generator) ->
     return np.asarray(system.A @ x + system.B @ u + shock)
 
 
-def play_asked(agent: Agent, fleet: Fleet, context: Any, noise: np.random.Generator) -> Trajectory:
-    """Ask, play, tell."""
-    plan, system, x = agent.ask(context), true_system(fleet, context), fleet.start
+def play_plan(plan: Plan, fleet: Fleet, context: Any, noise: np.random.Generator) -> Trajectory:
+    """Play what was planned."""
+    system, x = true_system(fleet, context), fleet.start
     states, inputs = [x], []
     for h in range(fleet.cost.horizon - 1):
         inputs.append(plan.input(h, x))
         x = after(system, x, inputs[-1], noise)
         states.append(x)
-    trajectory = Trajectory(np.array(states), np.array(inputs))
+    return Trajectory(np.array(states), np.array(inputs))
+
+
+def play_asked(agent: Agent, fleet: Fleet, context: Any, noise: np.random.Generator) -> Trajectory:
+    """Ask, play, tell."""
+    trajectory = play_plan(agent.ask(context), fleet, context, noise)
     agent.tell(context, trajectory)
     return trajectory
 
@@ -183,3 +189,43 @@ def regret_along(fleet: Fleet, context: Any, played: Trajectory) -> float:
         P = best.value_matrices[h + 1]
         total += off @ (fleet.cost.R[h] + truth.B.T @ P @ truth.B) @ off
     return float(total)
+
+
+class Run(NamedTuple):
+    """What a learner did over some episodes, and knew afterwards."""
+
+    regrets: list[float]
+    largest: float
+    errors: dict[int, float]
+    decoder_error: float
+    plans: int
+
+
+def run(
+    fleet: Fleet,
+    strategy: Strategy,
+    seed: int,
+    episodes: int,
+    adapt: str = "episode",
+    **options: Any,
+) -> Run:
+    """Fresh masses and noise; control errors after 5 and 10 episodes, on 100 other masses."""
+    rng = np.random.default_rng([seed, 1])
+    agent = Agent(fleet.context_map, fleet.cost, fleet.start, strategy, seed=seed, **options)
+    tests = [fleet.sample_context(rng) for _ in range(100)]
+    regrets, largest, errors = [], 0.0, {}
+    for k in range(1, episodes + 1):
+        context = fleet.sample_context(rng)
+        if adapt == "episode":
+            state = agent._rng.bit_generator.state
+            plan = agent.ask(context)
+            agent._rng.bit_generator.state = state
+            regrets.append(regret_of(fleet, context, plan.policy, plan.dither))
+            played = play_asked(agent, fleet, context, rng)
+        else:
+            played = play_live(agent, fleet, context, rng, adapt)
+            regrets.append(regret_along(fleet, context, played))
+        largest = max(largest, float(np.abs(played.states).max()))
+        if k in (5, 10):
+            errors[k] = control_error(agent, fleet, tests)
+    return Run(regrets, largest, errors, decoder_error(agent, fleet), len(agent._played))

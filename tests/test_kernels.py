@@ -242,6 +242,7 @@ def raw_arguments(d: int = 3, m: int = 2, H: int = 4, batch: int = 5) -> dict[st
         "status": np.empty(batch, np.int8),
         "failed_step": np.empty(batch, np.int32),
     }
+    out |= {"dither": np.empty((batch, H - 1, m, m)), "rows": None, "columns": None}
     return {**operands, **out, "d": d, "m": m, "horizon": H, "threads": 1}
 
 
@@ -292,6 +293,12 @@ def test_the_door_refuses_a_shared_result(native, name):
         ({"start": None}, "needs a start"),
         ({"dB": None}, "go together"),
         ({"dA": None}, "go together"),
+        ({"rows": np.zeros((5, 3))}, "go together"),
+        ({"rows": np.zeros((5, 3)), "columns": np.zeros((5, 5, 5))}, "no gradient"),
+        ({"rows": np.zeros((5, 2)), "columns": np.zeros((5, 5, 5))}, "wrong size"),
+        ({"rows": np.zeros((5, 3)), "columns": np.zeros((5, 4, 4))}, "wrong size"),
+        ({"dither": np.zeros((5, 3, 2))}, "wrong size"),
+        ({"policy": None}, "for a policy that is given"),
     ],
     ids=str,
 )

@@ -88,10 +88,8 @@ def test_a_choice_is_usable_repeatable_and_changes_nothing(
     choice = strategy.choose(now, default_rng(3))
     require_good(choice, now)
     assert snapshot(now.decoder) == before
-    assert bits(strategy.choose(now, default_rng(3))) == bits(choice)
     assert bits(strategy.choose(given(fleet, knowledge), default_rng(3))) == bits(choice)
-    for seed in range(2):
-        require_good(strategy.choose(now, default_rng(seed)), now)
+    require_good(strategy.choose(now, default_rng(4)), now)
 
 
 @every_knowledge
@@ -125,7 +123,7 @@ def test_the_next_input_at_every_remaining_horizon(
 def test_a_coordinate_without_noise(strategy: Strategy, fleet: str, episodes: int) -> None:
     level = np.where(np.arange(len(FLEETS[fleet].start)) == 0, 0.0, 0.01)
     now = situation(FLEETS[fleet], episodes, level)
-    for seed in range(5):
+    for seed in range(2):
         require_good(strategy.choose(now, default_rng(seed)), now)
 
 
@@ -133,7 +131,7 @@ def test_a_coordinate_without_noise(strategy: Strategy, fleet: str, episodes: in
 def test_a_long_horizon_before_any_data(strategy: Strategy) -> None:
     """Over 200 steps most of what the prior draws overflows."""
     now = situation(path_following("circle", horizon=200))
-    for seed in range(3):
+    for seed in range(2):
         require_good(strategy.choose(now, default_rng(seed)), now)
         u, S = strategy.next_input(now, default_rng(seed))
         assert np.isfinite(u).all()
@@ -144,7 +142,7 @@ def test_a_long_horizon_before_any_data(strategy: Strategy) -> None:
     ("make", "words"),
     [
         (lambda: SampledOptimism(0), "samples must be at least 1, not 0"),
-        (lambda: SampledOptimism(play="both"), "play must be"),
+        (lambda: SampledOptimism(play="both"), "play"),  # the type checker of the tests is first
         (lambda: ThompsonSampling(0), "attempts must be at least 1, not 0"),
         (lambda: CertaintyEquivalence(-0.1), "dither must be at least 0, not -0.1"),
         (lambda: CertaintyEquivalence(np.nan), "dither must be at least 0, not nan"),
@@ -169,14 +167,8 @@ def test_a_long_horizon_before_any_data(strategy: Strategy) -> None:
     ],
 )
 def test_parameters_are_refused_in_words(make: Any, words: str) -> None:
-    try:
-        made = make()
-    except TypeError:  # the type checker of the tests was first
-        assert "play" in words
-    except InputError as refusal:
-        assert words in str(refusal)
-    else:
-        pytest.fail(f"{made!r} was not refused")
+    with pytest.raises((InputError, TypeError), match=words):
+        make()
 
 
 # ---- optimism ------------------------------------------------------------------------------------
@@ -189,7 +181,7 @@ def test_sampled_optimism_is_the_best_of_its_samples(
     fleet: str, episodes: int, radius: Any
 ) -> None:
     now = situation(FLEETS[fleet], episodes, regularisation=1.0)
-    for seed in range(5):
+    for seed in range(3):
         rng = default_rng(seed)
         choice = SampledOptimism(50, radius).choose(now, rng)
         plausible = ConfidenceSet(now.decoder, now.radius if radius is None else radius)
@@ -266,7 +258,7 @@ def test_thompson_draws_have_the_spread_of_the_posterior(fleet: str) -> None:
     """(Θ - Θ̂) Rᵀ / √v is Student-t: here of so many degrees that its variance is known well."""
     now = situation(FLEETS[fleet], 6)
     posterior, R = Posterior(now), now.decoder.factor
-    rng, n = default_rng(4), 800
+    rng, n = default_rng(4), 500
     drawn = np.stack([ThompsonSampling().choose(now, rng).theta for _ in range(n)])
     Y = (drawn - now.decoder.estimate) @ R.T / np.sqrt(posterior.variance)[:, None]
     k = posterior.degrees
@@ -326,9 +318,9 @@ def reaches(K: Array, A: Array, B: Array, W: Array, x: Array) -> Array:
 @pytest.mark.parametrize("confidence", [0.8, 0.95])
 def test_cautious_keeps_the_state_limit(fleet: str, limit: float, confidence: float) -> None:
     zeros = 0
-    for episodes in (0, 1, 2, 4):
+    for episodes in (1, 2, 4):
         now = situation(FLEETS[fleet], episodes)
-        for seed in range(2):
+        for seed in range(1):
             choice = Cautious(state_limit=limit, confidence=confidence).choose(
                 now, default_rng(seed)
             )
@@ -339,7 +331,7 @@ def test_cautious_keeps_the_state_limit(fleet: str, limit: float, confidence: fl
             draws = zip(machines.A, machines.B, machines.noise, strict=True)
             broken = [(reaches(K, A, B, W, now.start) > limit).any() for A, B, W in draws]
             assert np.mean(broken) <= 1 - confidence or not K.any()
-    assert zeros < 8 or limit < 2
+    assert zeros < 3 or limit < 2
 
 
 def test_a_state_limit_for_each_coordinate() -> None:

@@ -58,6 +58,18 @@ class Plan:
         u = self.policy.gains[step] @ np.asarray(state, float) + self.offsets[step]
         return np.asarray(u if self.input_bounds is None else np.clip(u, *self.input_bounds))
 
+    def was_played(self, trajectory: Trajectory) -> bool:
+        """Whether these are the plan's inputs for these states, with its dither or without."""
+        x, u = trajectory.states[:-1], trajectory.inputs
+        if len(u) > len(self.offsets):
+            return False
+        with np.errstate(over="ignore", invalid="ignore"):
+            meant = (self.policy.gains[: len(u)] @ x[..., None])[..., 0]
+            both = meant, meant + self.offsets[: len(u)]
+        if self.input_bounds is not None:
+            both = np.clip(both[0], *self.input_bounds), np.clip(both[1], *self.input_bounds)
+        return any(np.allclose(u, one, rtol=1e-9, atol=1e-12) for one in both)
+
 
 class Output(NamedTuple):
     """The decoders of the Theorem (from the Θ̃ played) and of the Remark (from the estimates)."""
@@ -131,12 +143,12 @@ class Agent:
 
     def tell(self, context: Any, trajectory: Trajectory) -> None:
         """Learn from an episode, whoever played it, however long it was: all of it or nothing."""
-        estimate = self.decoder.estimate if self._asked is not None else None
+        plan, before = self._asked, self.decoder.copy()
         self.decoder.update(context, trajectory)
-        if self._asked is not None and self._asked.context == context and estimate is not None:
-            self._played.append(self._asked.theta)
-            self._estimates.append(estimate)
-        self._asked = None
+        if plan is not None and plan.was_played(trajectory):
+            self._played.append(plan.theta)
+            self._estimates.append(before.estimate)
+            self._asked = None
 
     @contextmanager
     def episode(
@@ -184,8 +196,14 @@ class Agent:
             arrays["input_bounds"] = np.stack(self.input_bounds)
         if self._played:
             arrays |= {"played": np.stack(self._played), "estimates": np.stack(self._estimates)}
-        rules = {"strategy": written(self.strategy), "radius": written(self.radius)}
-        state = {"decoder": decoder, "random": self._rng.bit_generator.state, **rules}
+        state = {
+            "decoder": decoder,
+            "random": self._rng.bit_generator.state,
+            "strategy": written(self.strategy),
+            "radius": written(self.radius),
+            "indefinite": self.cost.indefinite,
+            "own_radius": self.radius is not None and written(self.radius) is None,
+        }
         save_arrays(path, "agent", FORMAT_VERSION, state, arrays)
 
     @classmethod
@@ -194,25 +212,32 @@ class Agent:
         path: str | os.PathLike[str],
         context_map: ContextMap | None = None,
         strategy: Strategy | None = None,
+        radius: RadiusRule | None = None,
     ) -> Agent:
         """Read what `save` wrote; what it could not write (your own functions) is given again."""
         state, arrays = load_arrays(path, "agent", FORMAT_VERSION)
         try:
-            if strategy is None and state["strategy"] is None:
-                raise InputError(
-                    f"{path} was saved with a strategy of your own, which cannot be written down: "
-                    "give the same one as strategy="
-                )
+            for name, given, own in (
+                ("strategy", strategy, state["strategy"] is None),
+                ("radius", radius, state["own_radius"]),
+            ):
+                if own and given is None:
+                    raise InputError(
+                        f"{path} was saved with a {name} of your own, which cannot be written "
+                        f"down: give the same one as {name}="
+                    )
             decoder = Decoder.from_state(state["decoder"], arrays, context_map, str(path))
             bounds = arrays.get("input_bounds")
             agent = cls(
                 decoder.context_map,
-                QuadraticCost(arrays["Q"], arrays["R"], arrays.get("N"), indefinite=True),
+                QuadraticCost(
+                    arrays["Q"], arrays["R"], arrays.get("N"), indefinite=state["indefinite"]
+                ),
                 arrays["start"],
                 read(state["strategy"]) if strategy is None else strategy,
                 arrays["noise_level"],
                 decoder.regularisation,
-                read(state["radius"]),
+                read(state["radius"]) if radius is None else radius,
                 input_bounds=None if bounds is None else (bounds[0], bounds[1]),
             )
             agent.decoder = decoder
@@ -331,6 +356,7 @@ class Episode:
             Q=whole.cost.Q[step:],
             R=whole.cost.R[step:],
             N=None if N is None else N[step:],
+            indefinite=whole.cost.indefinite,
         )
         assert self._believed is not None
         now = Situation(

@@ -24,6 +24,7 @@ from contextual_lqr.checks import (
     read_only,
     record,
     require,
+    require_semi_definite,
 )
 from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Spread, Trajectory
@@ -126,18 +127,13 @@ def policy_cost(
     `dither`, (..., H-1, m, m), is the covariance of what is added to the inputs at each step.
     Policies, systems, costs, starts and dithers broadcast against each other like NumPy arrays.
     """
-    shape, found = _run(system, cost, start=start, policy=policy, values=dither is not None)
-    J = _unflatten(found.cost, shape)
+    E = None
     if dither is not None:
-        S = as_symmetric("dither", as_numbers("dither", dither, "(..., H-1, m, m)", 3))
-        require(S.shape[-3:] == cost.R.shape[-3:], f"dither must have R's shape, not {S.shape}")
-        P, B = _unflatten(found.values, shape)[..., 1:, :, :], system.B
-        with np.errstate(over="ignore", invalid="ignore"):  # Σ_h tr(S_h (R_h + Bᵀ P_{h+1} B))
-            PB = P.reshape(*P.shape[:-3], -1, P.shape[-1]) @ B  # all steps in one product
-            BS = np.einsum("...di,...hij->...hdj", B, S)
-            J = J + (cost.R * S).sum((-3, -2, -1))
-            J = J + (PB.reshape(*PB.shape[:-2], *BS.shape[-3:]) * BS).sum((-3, -2, -1))
-    return _or_infinite(J)
+        E = as_symmetric("dither", as_numbers("dither", dither, "(..., H-1, m, m)", 3))
+        require(E.shape[-3:] == cost.R.shape[-3:], f"dither must have R's shape, not {E.shape}")
+        require_semi_definite("dither, a covariance,", E)
+    shape, found = _run(system, cost, start=start, policy=policy, dither=E)
+    return _or_infinite(_unflatten(found.cost, shape))
 
 
 def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -> CostGradient:
@@ -226,6 +222,7 @@ def _run(
     *,
     start: ArrayLike | None = None,
     policy: LinearPolicy | None = None,
+    dither: Array | None = None,
     spread: Spread | None = None,
     **wanted: bool,
 ) -> tuple[tuple[int, ...], kernels.Outcome]:
@@ -250,6 +247,8 @@ def _run(
             f"the policy has {gains.shape[-3]} steps, but the cost {cost.horizon - 1}",
         )
         batches["policy"] = gains.shape[:-3]
+    if dither is not None:
+        batches["dither"] = dither.shape[:-3]
     if spread is not None:
         sizes = spread.rows.shape[-1], spread.columns.shape[-1]
         require(sizes == (d, d + m), f"the spread is for sizes {sizes}, the system {(d, d + m)}")
@@ -264,6 +263,7 @@ def _run(
         None if system._noise_or_none is None else _flatten(system.noise, 2, shape),
         start=None if x is None else _flatten(x, 1, shape),
         policy=None if gains is None else _flatten(gains, 3, shape),
+        dither=None if dither is None else _flatten(dither, 3, shape),
         rows=None if spread is None else _flatten(spread.rows, 1, shape),
         columns=None if spread is None else _flatten(spread.columns, 2, shape),
         batch=math.prod(shape),

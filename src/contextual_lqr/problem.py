@@ -105,6 +105,7 @@ class QuadraticCost:
     Q: Float[Array, "*#batch H d d"]
     R: Float[Array, "*#batch steps m m"]
     N: Float[Array, "*#batch steps d m"] | None
+    indefinite: bool
 
     def __init__(
         self, Q: ArrayLike, R: ArrayLike, N: ArrayLike | None = None, *, indefinite: bool = False
@@ -130,7 +131,8 @@ class QuadraticCost:
         )
         if not indefinite:
             _require_convex(Q, R, N)
-        record(self, Q=frozen(Q), R=frozen(R), N=None if N is None else frozen(N))
+        N = None if N is None else frozen(N)
+        record(self, Q=frozen(Q), R=frozen(R), N=N, indefinite=indefinite)
 
     @property
     def horizon(self) -> int:
@@ -183,7 +185,10 @@ class Spread:
     def __init__(self, rows: ArrayLike, columns: ArrayLike) -> None:
         rows = as_numbers("rows", rows, "(..., d)", 1)
         require((rows >= 0).all(), f"rows are variances, at least 0, but one is {rows.min():.3g}")
-        columns = as_symmetric("columns", as_numbers("columns", columns, "(..., d+m, d+m)", 2))
+        columns = as_numbers("columns", columns, "(..., d+m, d+m)", 2)
+        square = columns.shape[-2] == columns.shape[-1]
+        require(square, f"columns must be square, (..., d+m, d+m), not {columns.shape}")
+        columns = as_symmetric("columns", columns)
         require_semi_definite("columns, a covariance,", columns)
         record(self, rows=frozen(rows), columns=read_only(columns))
 

@@ -84,6 +84,7 @@ def native_recursions(
     *,
     start: Array | None = None,
     policy: Array | None = None,
+    dither: Array | None = None,
     rows: Array | None = None,
     columns: Array | None = None,
     batch: int,
@@ -105,7 +106,7 @@ def native_recursions(
         empty(batch, np.int8),
         empty(batch, np.int32),
     )
-    operands = (A, B, Q, R, N, noise, start, policy, rows, columns)
+    operands = (A, B, Q, R, N, noise, start, policy, dither, rows, columns)
     _native.recursions(d, m, H, batch, *operands, *out, threads)
     return out
 

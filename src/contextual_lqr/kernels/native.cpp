@@ -70,7 +70,7 @@ void run(const Problem &problem, int threads) {
 
 void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, const In &B,
                 const In &Q, const In &R, const In &N, const In &noise, const In &start,
-                const In &policy, const In &rows, const In &columns, const Out &gains, const Out &values, const Out &constants,
+                const In &policy, const In &dither, const In &rows, const In &columns, const Out &gains, const Out &values, const Out &constants,
                 const Out &cost, const Out &dA, const Out &dB,
                 nb::ndarray<std::int8_t, nb::c_contig, nb::device::cpu> status,
                 nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu> failed_step,
@@ -87,6 +87,7 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     problem.N = operand(N, batch, inputs * md, "N");
     problem.start = operand(start, batch, d, "start");
     problem.policy = operand(policy, batch, inputs * md, "policy");
+    problem.dither = operand(dither, batch, inputs * m * m, "dither");
     problem.rows = operand(rows, batch, d, "rows");
     problem.columns = operand(columns, batch, std::int64_t(d + m) * (d + m), "columns");
     problem.noise = operand(noise, batch, dd, "noise");
@@ -102,6 +103,8 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     if (dA.is_valid() != dB.is_valid()) throw std::invalid_argument("dA and dB go together");
     if (rows.is_valid() != columns.is_valid())
         throw std::invalid_argument("rows and columns go together");
+    if (dither.is_valid() && !policy.is_valid())
+        throw std::invalid_argument("dither is for a policy that is given");
     if (rows.is_valid() && dA.is_valid())
         throw std::invalid_argument("there is no gradient for uncertain systems");
     problem.status = status.data(), problem.failed_step = failed_step.data();
@@ -119,7 +122,8 @@ NB_MODULE(native, module) {
                nb::arg("batch"), nb::arg("A").noconvert(), nb::arg("B").noconvert(),
                nb::arg("Q").noconvert(), nb::arg("R").noconvert(), nb::arg("N").none().noconvert(),
                nb::arg("noise").none().noconvert(), nb::arg("start").none().noconvert(),
-               nb::arg("policy").none().noconvert(), nb::arg("rows").none().noconvert(),
+               nb::arg("policy").none().noconvert(), nb::arg("dither").none().noconvert(),
+               nb::arg("rows").none().noconvert(),
                nb::arg("columns").none().noconvert(), nb::arg("gains").none().noconvert(),
                nb::arg("values").none().noconvert(), nb::arg("constants").none().noconvert(),
                nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),

@@ -15,6 +15,7 @@ def recursions(
     noise: ndarray | None,
     start: ndarray | None,
     policy: ndarray | None,
+    dither: ndarray | None,
     rows: ndarray | None,
     columns: ndarray | None,
     gains: ndarray | None,

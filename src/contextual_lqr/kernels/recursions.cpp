@@ -2,7 +2,7 @@
 //
 //   S_h   = R_h + Bᵀ P_{h+1} B,   K_h = -S_h⁻¹ (Bᵀ P_{h+1} A + N_hᵀ),   F_h = A + B K_h
 //   P_h   = Q_h + F_hᵀ P_{h+1} F_h + K_hᵀ (R_h K_h + N_hᵀ) + N_h K_h            (Joseph's form)
-//   c_h   = c_{h+1} + tr(P_{h+1} W)
+//   c_h   = c_{h+1} + tr(P_{h+1} W) + tr(E_h (R_h + Bᵀ P_{h+1} B)),   E_h the dither's covariance
 //
 // Where [A, B] is itself uncertain, with covariance diag(r) ⊗ Y, then Q, N and R of a step are first
 // increased by the blocks of (Σ_i r_i P_ii) Y.
@@ -304,6 +304,7 @@ template <class L, class D, class M> class Recursion {
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
+    Matrix<L> dither;
     Matrix<L> rows, Y, Yxx, Yux, Yuu, Q_more, R_more;  // for uncertain systems only
     Matrix<L> all_P, all_K, X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;  // for the gradient only
     static constexpr Matrix<L> zero{};
@@ -325,6 +326,7 @@ template <class L, class D, class M> class Recursion {
         Q = arena.matrix(d, d, problem.Q.step ? 1 : H);
         R = arena.matrix(m, m, problem.R.step ? 1 : H);
         if (problem.N.data) N = arena.matrix(d, m, problem.N.step ? 1 : H);
+        if (problem.dither.data) dither = arena.matrix(m, m);
         if (spread) {
             rows = arena.matrix(1, d), Y = arena.matrix(d + m, d + m);
             Yxx = arena.matrix(d, d), Yux = arena.matrix(m, d), Yuu = arena.matrix(m, m);
@@ -404,6 +406,12 @@ template <class L, class D, class M> class Recursion {
             const Matrix<L> N_t = cross ? Nt : zero;
             if (problem.policy.data) {
                 load<L>(K, problem.policy, h * dm, m, d, pack);
+                if (problem.dither.data) {
+                    load<L>(dither, problem.dither, h * mm, m, m, pack);
+                    product<L>(d, m, d, PB, zero, P, B);
+                    product<L>(m, m, d, S, R_h, B, PB);
+                    constant += weighted_sum<L>(S, dither.data, m);
+                }
             } else {  // K = -(R + Bᵀ P B)⁻¹ (Bᵀ P A + Nᵀ)
                 product<L>(d, m, d, PB, zero, P, B);
                 product<L>(m, m, d, S, R_h, B, PB);

@@ -5,6 +5,7 @@ Glossary. The system is x[h+1] = A x[h] + B u[h] + w, the input u[h] = K[h] x[h]
     A (d, d), B (d, m)      dynamics                    F = A + B K       closed loop
     Q (H, d, d), R (H-1, m, m), N (H-1, d, m)           stage costs xᵀQx + uᵀRu + 2 xᵀNu
     W (d, d)                covariance of w             P (d, d), c       value xᵀPx + c
+    E (H-1, m, m)           covariance of a dither      (added to the inputs of a given policy)
     X (d, d)                second moment E[x xᵀ]       S = R + BᵀPB
     rows r (d,), columns Y (d+m, d+m)                   covariance diag(r) ⊗ Y of [A, B] itself
 
@@ -49,6 +50,7 @@ def recursions(
     *,
     start: Float[Array, "s d"] | None = None,
     policy: Float[Array, "p steps m d"] | None = None,
+    dither: Float[Array, "e steps m m"] | None = None,
     rows: Float[Array, "v d"] | None = None,
     columns: Float[Array, "y dm dm"] | None = None,
     batch: int,
@@ -96,6 +98,9 @@ def recursions(
                 K = -np.linalg.solve(S, _t(B) @ P @ A + Nt_h)  # eq. km, with N
             else:
                 K = policy[:, h]
+                if dither is not None:  # what is added to the inputs costs tr(E_h (R_h + BᵀPB))
+                    c = c + ((R_h + _t(B) @ P @ B) * dither[:, h]).sum((-2, -1))
+                    mark(~np.isfinite(c), NOT_FINITE, h + 1)
             F = A + B @ K
             P = _t(F) @ P @ F + _t(K) @ (R_h @ K + Nt_h) + _t(Nt_h) @ K + Q_h
             P = (P + _t(P)) / 2  # symmetric in exact arithmetic: eq. ph in Joseph's form

@@ -4,7 +4,7 @@ from contextual_lqr.strategies.cautious import Cautious
 from contextual_lqr.strategies.certainty import CertaintyEquivalence
 from contextual_lqr.strategies.optimistic import Optimism
 from contextual_lqr.strategies.sampled import SampledOptimism
-from contextual_lqr.strategies.strategy import Choice, Situation, Strategy
+from contextual_lqr.strategies.strategy import Choice, PlansEpisodes, Situation, Strategy
 from contextual_lqr.strategies.thompson import ThompsonSampling
 
 __all__ = [
@@ -12,6 +12,7 @@ __all__ = [
     "CertaintyEquivalence",
     "Choice",
     "Optimism",
+    "PlansEpisodes",
     "SampledOptimism",
     "Situation",
     "Strategy",

@@ -8,7 +8,6 @@ the dither.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -93,7 +92,7 @@ class Cautious:
         score = np.quantile(plain, self.level, axis=1)
         refused = costs.max(1) > self.catastrophe * np.median(plain[-1])
         if self.state_limit is not None:
-            breaks = [_breaks(K, machines, x, self.state_limit, self.draws) for K in candidates]
+            breaks = [self._breaks(K, machines, x) for K in candidates]
             refused |= np.array(breaks) > 1 - self.confidence
         refused[-1] = False  # doing nothing is what remains
         best = int(np.argmin(np.where(refused, np.inf, score)))
@@ -107,6 +106,11 @@ class Cautious:
             dithered = policy_cost(policy, machines, cost, x, dither=shape)[: self.draws]
             dearness = np.quantile(dithered - plain[best], self.level)
             size = min(size, self.budget * max(float(price), 0.0) / float(dearness))
+        if self.state_limit is not None:  # a dither that would break the limit is made smaller
+            for size in (size, size / 4, size / 16, 0.0):
+                share = self._breaks(candidates[best], machines, x, size * shape)
+                if share <= 1 - self.confidence:
+                    break
         return Choice(
             policy,
             estimate,
@@ -132,20 +136,46 @@ class Cautious:
         nominal = situation.systems(situation.decoder.estimate, np.diag(posterior.variance))
         both = solve(nominal, cost, spread=_spread(posterior, Y, (self.step_aversion, 0.0)))
         S, size = _inverse(unknown), self.step_probe**2
-        if not both.solved.all():
-            return np.zeros(cost.input_size), size * S
-        u = both.policy.gains[0, 0] @ x
-        u = u * min(1.0, (self.trust if known else self.early_trust) / _length(u, unknown))
-        if self.state_limit is not None:
-            u = _kept_within(u, nominal, Y, posterior, x, self.state_limit)
-        if known:
+        u = np.zeros(cost.input_size)
+        if both.solved.all():
+            u = both.policy.gains[0, 0] @ x
+            u = u * min(1.0, (self.trust if known else self.early_trust) / _length(u, unknown))
+        if known and both.solved.all():
             hedged, certain = both.cost(x)
             P = both.value_matrices[0, 1]
             weight = self.step_aversion * float(posterior.variance @ np.diagonal(P))
             curvature = cost.R[0] + nominal.B.T @ P @ nominal.B + weight * unknown
             dearness = steps * float((curvature * S).sum())
             size = min(size, self.budget * max(float(hedged - certain), 0.0) / dearness)
-        return u, size * S
+        if self.state_limit is None:
+            return u, size * S
+        # The boldest of a few whose next state keeps the limit, as far as is known; else nothing.
+        for scale, dither in ((1.0, size), (0.5, size), (0.25, size / 4), (0.0, size / 16)):
+            y = np.concatenate((x, scale * u))
+            variance = posterior.variance * (1 + y @ Y @ y + dither * len(u))
+            variance = variance + dither * np.diagonal(nominal.B @ S @ nominal.B.T)
+            mean = nominal.A @ x + nominal.B @ (scale * u)
+            if (np.abs(mean) + 3 * np.sqrt(variance) <= self.state_limit).all():
+                return scale * u, dither * S
+        return 0.0 * u, None
+
+    def _breaks(
+        self, K: Array, machines: LinearSystem, x: Array, dither: Array | None = None
+    ) -> float:
+        """The share of the draws on which a coordinate, give or take 3 deviations, passes it."""
+        A, B, W = (each[: self.draws] for each in (machines.A, machines.B, machines.noise))
+        mean, spread = np.broadcast_to(x, A.shape[:-1]), np.zeros_like(A)
+        broken = np.zeros(len(A), bool)
+        with np.errstate(over="ignore", invalid="ignore"):
+            for h, gain in enumerate(K):
+                F = A + B @ gain
+                mean = (F @ mean[..., None])[..., 0]
+                spread = F @ spread @ F.swapaxes(-1, -2) + W
+                if dither is not None:
+                    spread = spread + B @ dither[h] @ B.swapaxes(-1, -2)
+                reach = np.abs(mean) + 3 * np.sqrt(np.einsum("nii->ni", spread))
+                broken |= ~(reach <= np.asarray(self.state_limit)).all(-1)
+        return float(broken.mean())
 
 
 def _ignorance(situation: Situation) -> Float[Array, "y y"]:
@@ -166,30 +196,3 @@ def _inverse(Y: Array) -> Array:
 
 def _length(u: Array, metric: Array) -> float:
     return float(np.sqrt(max(u @ metric @ u, 1e-300)))
-
-
-def _breaks(K: Array, machines: LinearSystem, x: Array, limit: Any, draws: int) -> float:
-    """The share of the draws on which a coordinate, within three deviations, passes the limit."""
-    A, B, W = machines.A[:draws], machines.B[:draws], machines.noise[:draws]
-    mean, spread = np.broadcast_to(x, A.shape[:-1]), np.zeros_like(A)
-    broken = np.zeros(len(A), bool)
-    with np.errstate(over="ignore", invalid="ignore"):
-        for gain in K:
-            F = A + B @ gain
-            mean = (F @ mean[..., None])[..., 0]
-            spread = F @ spread @ F.swapaxes(-1, -2) + W
-            reach = np.abs(mean) + 3 * np.sqrt(np.einsum("nii->ni", spread))
-            broken |= ~(reach <= np.asarray(limit)).all(-1)
-    return float(broken.mean())
-
-
-def _kept_within(
-    u: Array, nominal: LinearSystem, Y: Array, posterior: Posterior, x: Array, limit: Any
-) -> Array:
-    """The largest of u, u/2, u/4 and 0 whose next state is within the limit, as far as is known."""
-    for scale in (1.0, 0.5, 0.25):
-        y = np.concatenate((x, scale * u))
-        deviation = np.sqrt(posterior.variance * (1 + y @ Y @ y))
-        if (np.abs(nominal.A @ x + nominal.B @ (scale * u)) + 3 * deviation <= limit).all():
-            return scale * u
-    return 0.0 * u

@@ -20,7 +20,7 @@ from contextual_lqr.lqr import cost_gradient, optimal_cost, solve
 from contextual_lqr.problem import LinearSystem
 from contextual_lqr.strategies.relaxation import lower_bound
 from contextual_lqr.strategies.sampled import accepted
-from contextual_lqr.strategies.strategy import Choice, PlansEpisodes, Situation
+from contextual_lqr.strategies.strategy import Choice, PlansEpisodes, Situation, apply_to_each
 
 _JUMPS = np.array([1.0, 0.5, 0.2, 0.05])[:, None, None]  # towards the minimiser of the linear part
 _SLIDES = np.array([0.5, 0.2, 0.05, 0.02, 0.005])[:, None, None]  # along the gradient
@@ -42,7 +42,7 @@ class Optimism(PlansEpisodes):
     starts: int = 16
     rounds: int = 8
     kept: int = 4
-    polish: int = 40
+    polish: int = 12
     tolerance: float = 1e-5
     value_bound: float | None = None
     certify: bool = True
@@ -104,7 +104,9 @@ class _Ball:
         self._scale = float(np.sqrt(plausible.radius))
         G, R, centre = situation.context_matrix, plausible.factor, plausible.estimate
         half, _ = dtrtrs(R, G, trans=1)
-        self._M, self._S = centre @ G, self._scale * half
+        d, M, S = len(centre), centre @ G, self._scale * half
+        self._centre = M[:, :d], M[:, d:]  # [A, B] of the estimate, and its change with X
+        self._change = np.ascontiguousarray(S[:, :d]), np.ascontiguousarray(S[:, d:])
         self.shape = centre.shape
         self.centre = np.zeros(self.shape)
         zero = -centre @ R.T / max(self._scale, 1e-300)  # Θ = 0, or the nearest the ball has
@@ -122,13 +124,13 @@ class _Ball:
     def gradient(self, X: Float[Array, "n d p"]) -> Float[Array, "n d p"]:
         dA, dB = cost_gradient(self._systems(X), self._situation.cost, self._situation.start)
         with np.errstate(over="ignore", invalid="ignore"):
-            g = np.concatenate([dA, dB], -1) @ self._S.T
+            S_A, S_B = self._change
+            g = apply_to_each(dA, S_A.T) + apply_to_each(dB, S_B.T)
             g = g / np.maximum(np.abs(g).max((-2, -1), keepdims=True), 1e-300)
         return np.where(np.isfinite(g), g, 0.0)
 
     def _systems(self, X: Array) -> LinearSystem:
-        M, d = self._M + X @ self._S, self.shape[0]
-        A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
+        A, B = (M + apply_to_each(X, S) for M, S in zip(self._centre, self._change, strict=True))
         return LinearSystem.unchecked(A, B, self._situation.noise)
 
 

@@ -102,4 +102,4 @@ class _Relaxed:
         R[..., :m, :m] = base.R - weighted[..., d:, d:]
         R[..., range(m, m + d), range(m, m + d)] = multipliers[..., None]
         N[..., :m] = -weighted[..., :d, d:] + (0.0 if base.N is None else base.N)
-        return record(object.__new__(QuadraticCost), Q=Q, R=R, N=N)
+        return record(object.__new__(QuadraticCost), Q=Q, R=R, N=N, indefinite=True)

@@ -62,7 +62,7 @@ def accepted(
     Of wild models, with values of 1e25, the cost from one start may be lost to rounding; it shows
     when it falls below what any machine must cost.
     """
-    costs = np.where(costs < situation.floor * (1 - 1e-9), np.inf, costs)
+    costs = np.where(costs < (1 - 1e-9) * situation.floor, np.inf, costs)
     if value_bound is None:
         return costs
     values = solve(systems, situation.cost).value_matrices

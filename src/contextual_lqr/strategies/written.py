@@ -19,15 +19,22 @@ _KNOWN: dict[str, type[Any]] = {kind.__name__: kind for kind in (*_STRATEGIES, *
 
 
 def written(rule: Any) -> Any:
-    """A rule as its name and fields; None for one that is not ours."""
-    if isinstance(rule, tuple):
-        return list(rule)
-    if rule is None or isinstance(rule, int | float | str):
-        return rule
-    if _KNOWN.get(type(rule).__name__) is not type(rule):
+    """A rule as its name and fields; None for one that is not ours, or holds one that is not."""
+    try:
+        return _written(rule)
+    except LookupError:
         return None
-    fields = {one.name: written(getattr(rule, one.name)) for one in dataclasses.fields(rule)}
-    return {"kind": type(rule).__name__, "fields": fields}
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    if value is None or isinstance(value, int | float | str):
+        return value
+    if _KNOWN[type(value).__name__] is not type(value):
+        raise LookupError
+    fields = {one.name: _written(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    return {"kind": type(value).__name__, "fields": fields}
 
 
 def read(text: Any) -> Any:
