@@ -12,6 +12,7 @@ from contextual_lqr import (
     FeatureContext,
     LinearPolicy,
     LinearSystem,
+    Optimism,
     Plan,
     QuadraticCost,
     SampledOptimism,
@@ -33,6 +34,7 @@ STRATEGIES: dict[str, Strategy] = {
     "thompson": ThompsonSampling(),
     "certainty": CertaintyEquivalence(),
     "certainty, no dither": CertaintyEquivalence(0.0),
+    "optimism": Optimism(),
     "cautious": Cautious(),
     "cautious, limited": Cautious(state_limit=3.0),
 }

@@ -33,9 +33,9 @@ for (d, m), batch, horizon in itertools.product(sizes, (1, 3, 4, 6), (1, 2, 5)):
         if not cross:
             arrays[2] = None
         wanted = {"batch": batch, "start": arrays.pop(), "gains": True, "values": True}
-        wanted |= {"policy": policy, "dither": R} if given else {"gradient": True}
+        wanted |= {"policy": policy, "dither": R.copy()} if given else {"gradient": True}
         if given != shared:
-            wanted |= {"rows": start**2, "columns": stage[:, 0], "gradient": False}
+            wanted |= {"rows": start**2, "columns": stage[:, 0].copy(), "gradient": False}
         found = kernels.native_recursions(A, B, *arrays, threads=2, **wanted)
         right = reference.recursions(A, B, *arrays, **wanted)
         assert (found.status == right.status).all()

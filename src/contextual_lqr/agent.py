@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -26,7 +26,7 @@ from contextual_lqr.checks import as_numbers, frozen, record, require
 from contextual_lqr.confidence import DeterminantRadius, RadiusRule
 from contextual_lqr.context import ContextMap
 from contextual_lqr.decoder import Decoder
-from contextual_lqr.errors import ContextualLQRError, FormatError, InputError
+from contextual_lqr.errors import FormatError, InputError, OwnRuleError
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.lqr import solve
 from contextual_lqr.problem import LinearPolicy, QuadraticCost, Trajectory
@@ -42,14 +42,15 @@ class Plan:
 
     `theta` is the decoder the policy comes from, `promised_cost` what it promises, `dither` the
     covariance of what is added to the inputs (None: nothing); `diagnostics` depend on the strategy.
+    `estimate` is the ridge estimate at the time, `offsets` the dither that was drawn.
     """
 
-    context: Any
     policy: LinearPolicy
     theta: Float[Array, "d p"]
     promised_cost: float
     dither: Float[Array, "steps m m"] | None
     diagnostics: dict[str, Any]
+    estimate: Float[Array, "d p"]
     offsets: Float[Array, "steps m"]
     input_bounds: tuple[Array, Array] | None
 
@@ -68,7 +69,8 @@ class Plan:
             both = meant, meant + self.offsets[: len(u)]
         if self.input_bounds is not None:
             both = np.clip(both[0], *self.input_bounds), np.clip(both[1], *self.input_bounds)
-        return any(np.allclose(u, one, rtol=1e-9, atol=1e-12) for one in both)
+        room = 1e-9 * np.abs(u).max(initial=1e-3)
+        return any(bool((np.abs(u - one) <= room).all()) for one in both)
 
 
 class Output(NamedTuple):
@@ -110,6 +112,17 @@ class Agent:
             strategy is None or isinstance(strategy, Strategy),
             f"strategy must have choose and next_input, as Cautious() has, not {strategy!r}",
         )
+        require(not cost.batch_shape, f"cost must be one, not a batch of shape {cost.batch_shape}")
+        require(
+            radius is None or callable(radius) or 0 <= radius < np.inf,
+            f"radius must be a finite number of at least 0, or a rule, not {radius!r}",
+        )
+        require(
+            isinstance(seed, int | np.integer) and seed >= 0,
+            f"seed must be a whole number of at least 0, not {seed!r}",
+        )
+        limit = np.shape(getattr(strategy, "state_limit", None) or 1.0)
+        require(limit in ((), (d,)), f"state_limit must be a number or {d} of them, not {limit}")
         self.cost = cost
         self.start = _start(start, d)
         self.strategy: Strategy = Cautious() if strategy is None else strategy
@@ -123,7 +136,7 @@ class Agent:
         self.radius = radius
         self.input_bounds = None if input_bounds is None else _bounds(input_bounds, m)
         self._rng = np.random.default_rng(seed)
-        self._asked: Plan | None = None
+        self._open: list[Plan] = []  # asked for, and not told yet
         self._played: list[Array] = []  # Θ̃ of the plans that were told
         self._estimates: list[Array] = []  # and the estimates they were made from
 
@@ -137,18 +150,25 @@ class Agent:
         An episode may have a start and a cost, and so a length, of its own.
         """
         situation = self._situation(context, start, cost)
-        choice = self.strategy.choose(situation, self._rng)
-        self._asked = self._plan(context, choice, situation.cost)
-        return self._asked
+        before = self._rng.bit_generator.state
+        try:
+            choice = self.strategy.choose(situation, self._rng)
+        except BaseException:
+            self._rng.bit_generator.state = before
+            raise
+        plan = self._plan(choice, situation.cost)
+        self._open = [*self._open[-99:], plan]  # plans that are never told are forgotten in the end
+        return plan
 
     def tell(self, context: Any, trajectory: Trajectory) -> None:
         """Learn from an episode, whoever played it, however long it was: all of it or nothing."""
-        plan, before = self._asked, self.decoder.copy()
         self.decoder.update(context, trajectory)
-        if plan is not None and plan.was_played(trajectory):
-            self._played.append(plan.theta)
-            self._estimates.append(before.estimate)
-            self._asked = None
+        for plan in reversed(self._open):
+            if plan.was_played(trajectory):
+                self._played.append(plan.theta)
+                self._estimates.append(plan.estimate)
+                self._open = [other for other in self._open if other is not plan]
+                break
 
     @contextmanager
     def episode(
@@ -168,8 +188,11 @@ class Agent:
         episode = Episode(self, context, adapt, self._situation(context, start, cost))
         try:
             yield episode
-        finally:
-            episode.tell()
+        except BaseException:
+            with suppress(InputError):  # what went wrong in the block is what must be seen
+                episode.tell()
+            raise
+        episode.tell()
 
     # -- what was learnt ---------------------------------------------------------------------------
 
@@ -196,12 +219,16 @@ class Agent:
             arrays["input_bounds"] = np.stack(self.input_bounds)
         if self._played:
             arrays |= {"played": np.stack(self._played), "estimates": np.stack(self._estimates)}
+        for i, plan in enumerate(self._open):
+            arrays |= {f"open{i}.gains": plan.policy.gains, f"open{i}.offsets": plan.offsets}
+            arrays |= {f"open{i}.theta": plan.theta, f"open{i}.estimate": plan.estimate}
         state = {
             "decoder": decoder,
             "random": self._rng.bit_generator.state,
             "strategy": written(self.strategy),
             "radius": written(self.radius),
             "indefinite": self.cost.indefinite,
+            "open": [plan.promised_cost for plan in self._open],
             "own_radius": self.radius is not None and written(self.radius) is None,
         }
         save_arrays(path, "agent", FORMAT_VERSION, state, arrays)
@@ -222,12 +249,14 @@ class Agent:
                 ("radius", radius, state["own_radius"]),
             ):
                 if own and given is None:
-                    raise InputError(
+                    raise OwnRuleError(
                         f"{path} was saved with a {name} of your own, which cannot be written "
                         f"down: give the same one as {name}="
                     )
             decoder = Decoder.from_state(state["decoder"], arrays, context_map, str(path))
+            m = arrays["R"].shape[-1]
             bounds = arrays.get("input_bounds")
+            require(bounds is None or bounds.shape == (2, m), "its input_bounds are no pair")
             agent = cls(
                 decoder.context_map,
                 QuadraticCost(
@@ -240,15 +269,29 @@ class Agent:
                 read(state["radius"]) if radius is None else radius,
                 input_bounds=None if bounds is None else (bounds[0], bounds[1]),
             )
+            decoder.context_map = agent.decoder.context_map
             agent.decoder = decoder
-            agent._played = list(arrays.get("played", ()))
-            agent._estimates = list(arrays.get("estimates", ()))
+            played, estimates = (arrays.get(n, np.zeros((0,))) for n in ("played", "estimates"))
+            require(
+                played.shape == estimates.shape
+                and (not len(played) or played.shape[1:] == decoder.estimate.shape)
+                and np.isfinite(played).all()
+                and np.isfinite(estimates).all(),
+                "its decoders played and estimated do not fit together",
+            )
+            agent._played, agent._estimates = list(played), list(estimates)
+            agent._open = [agent._reopened(i, J, arrays) for i, J in enumerate(state["open"])]
             agent._rng.bit_generator.state = state["random"]
-        except ContextualLQRError:
+        except (FormatError, OwnRuleError):
             raise
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise FormatError(f"{path} is damaged: {error!r}") from error
+        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise FormatError(f"{path} is damaged: {error}") from error
         return agent
+
+    def _reopened(self, i: int, promised: float, arrays: dict[str, Array]) -> Plan:
+        parts = [arrays[f"open{i}.{part}"] for part in ("gains", "theta", "estimate", "offsets")]
+        policy = LinearPolicy(parts[0])
+        return Plan(policy, parts[1], promised, None, {}, parts[2], parts[3], self.input_bounds)
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -273,17 +316,17 @@ class Agent:
         size = float(unit * np.sqrt(len(self.start) * len(G)))
         return DeterminantRadius(size, float(self.noise_level.max()), 0.1)
 
-    def _plan(self, context: Any, choice: Choice, cost: QuadraticCost) -> Plan:
+    def _plan(self, choice: Choice, cost: QuadraticCost) -> Plan:
         offsets = np.zeros((cost.horizon - 1, cost.input_size))
         if choice.dither is not None:
             offsets = np.stack([self._dither(S) for S in choice.dither])
         return Plan(
-            context,
             choice.policy,
             choice.theta,
             choice.promised_cost,
             choice.dither,
             choice.diagnostics,
+            self.decoder.estimate,
             offsets,
             self.input_bounds,
         )
@@ -327,16 +370,17 @@ class Episode:
             self._states.append(x)
         u = self._replanned(x, step) if self.plan is None else self.plan.input(step, x)
         self._inputs.append(u)
-        return u
+        return u.copy()
 
     def observe(self, state: ArrayLike) -> None:
         """The state that came of the last input."""
         x = _start(state, self._situation.cost.state_size)
-        require(len(self._inputs) == len(self._states), "act before you observe the next state")
-        self._states.append(x)
+        step = len(self._inputs)
+        require(step and step == len(self._states), "act before you observe the next state")
         if self._believed is not None:
-            last = Trajectory(np.stack(self._states[-2:]), self._inputs[-1][None])
+            last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
             self._believed.update(self._context, last)
+        self._states.append(x)
         if self._limit is not None and (np.abs(x) > self._limit).any():
             self._stopped = True
 

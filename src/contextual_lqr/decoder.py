@@ -27,7 +27,7 @@ from scipy.linalg.lapack import dgeqrf, dtrtrs
 
 from contextual_lqr.checks import read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
-from contextual_lqr.errors import FormatError, InputError
+from contextual_lqr.errors import FormatError, InputError, OwnRuleError
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.problem import LinearSystem, Trajectory
 
@@ -314,7 +314,7 @@ class Decoder:
         except (KeyError, TypeError, ValueError) as error:
             what = "is damaged" if given is None else "does not fit the context_map given"
             raise FormatError(f"{name} {what}: {error}") from error
-        raise InputError(
+        raise OwnRuleError(
             f"{name} was learnt with a context map of Python functions, which cannot be written "
             "down: give the same one as context_map="
         )

@@ -20,5 +20,9 @@ class FormatError(InputError):
     """A file or description is truncated, damaged, or of a format we do not read."""
 
 
+class OwnRuleError(InputError):
+    """A file was saved with a Python function or class of the user's, which must be given again."""
+
+
 class UnsolvableError(ContextualLQRError, ArithmeticError):
     """A control problem has no finite minimiser; the message names the member and the step."""

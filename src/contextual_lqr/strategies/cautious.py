@@ -21,6 +21,8 @@ from contextual_lqr.problem import LinearPolicy, LinearSystem, Spread
 from contextual_lqr.strategies.posterior import Posterior
 from contextual_lqr.strategies.strategy import Choice, Situation
 
+_LARGEST = float(np.finfo(float).max)
+
 
 @dataclass(frozen=True)
 class Cautious:
@@ -66,11 +68,23 @@ class Cautious:
         for name in ("level", "confidence"):
             value = getattr(self, name)
             require(0 < value < 1, f"{name} must be between 0 and 1, not {value!r}")
-        limit = self.state_limit
+        for name in ("stretch", "catastrophe", "probe", "budget", "trust", "early_trust"):
+            value = getattr(self, name)
+            require(0 <= value < np.inf, f"{name} must be a number of at least 0, not {value!r}")
+        for name in ("step_aversion", "step_probe"):
+            value = getattr(self, name)
+            require(0 <= value < np.inf, f"{name} must be a number of at least 0, not {value!r}")
         require(
-            limit is None or bool(np.all(np.asarray(limit) > 0)),
-            f"state_limit must be positive, not {limit!r}",
+            len(self.aversions) > 0 and all(0 <= a < np.inf for a in self.aversions),
+            f"aversions must be numbers of at least 0, at least one, not {self.aversions!r}",
         )
+        limit = np.asarray(1.0 if self.state_limit is None else self.state_limit, float)
+        require(
+            limit.ndim < 2 and bool((limit > 0).all()),
+            f"state_limit must be positive, not {self.state_limit!r}",
+        )
+        if self.state_limit is not None:  # as plain numbers, whatever it was given as
+            object.__setattr__(self, "state_limit", _plain(limit))
 
     def choose(self, situation: Situation, rng: np.random.Generator) -> Choice:
         """A plan for a whole episode."""
@@ -89,8 +103,11 @@ class Cautious:
         machines = situation.systems(thetas, noise)
         costs = np.stack([policy_cost(LinearPolicy(K), machines, cost, x) for K in candidates])
         plain = costs[:, : self.draws]
-        score = np.quantile(plain, self.level, axis=1)
-        refused = costs.max(1) > self.catastrophe * np.median(plain[-1])
+        score = np.quantile(plain, self.level, axis=1, method="higher")
+        idle = float(np.median(plain[-1]))
+        refused = ~(costs.max(1) <= self.catastrophe * idle)
+        if not np.isfinite(idle):  # the draws say nothing yet: all of them explode
+            refused[:] = True
         if self.state_limit is not None:
             breaks = [self._breaks(K, machines, x) for K in candidates]
             refused |= np.array(breaks) > 1 - self.confidence
@@ -102,23 +119,28 @@ class Cautious:
         shape = (ramp / ramp.mean())[:, None, None] * _inverse(Y[d:, d:])
         size = self.probe**2
         if situation.decoder.rows >= estimate.shape[1]:  # the draws are more than the prior
-            price = np.median(plain[best] - optimal_cost(machines, cost, x)[: self.draws])
             dithered = policy_cost(policy, machines, cost, x, dither=shape)[: self.draws]
-            dearness = np.quantile(dithered - plain[best], self.level)
-            size = min(size, self.budget * max(float(price), 0.0) / float(dearness))
+            with np.errstate(invalid="ignore"):
+                regret = plain[best] - optimal_cost(machines, cost, x)[: self.draws]
+                extra = dithered - plain[best]
+            price = float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
+            extra = np.where(np.isfinite(extra), extra, np.inf)
+            dearness = float(np.quantile(extra, self.level, method="higher"))
+            size = min(size, self.budget * max(price, 0.0) / max(dearness, 1e-300))
         if self.state_limit is not None:  # a dither that would break the limit is made smaller
-            for size in (size, size / 4, size / 16, 0.0):
-                share = self._breaks(candidates[best], machines, x, size * shape)
+            for part in (1.0, 0.25, 0.0625, 0.0):
+                share = self._breaks(candidates[best], machines, x, part * size * shape)
                 if share <= 1 - self.confidence:
                     break
+            size *= part
         return Choice(
             policy,
             estimate,
-            float(np.median(plain[best])),
+            min(float(np.median(plain[best])), _LARGEST),
             dither=size * shape,
             diagnostics={
                 "aversion": float(aversions[best]),
-                "upper_cost": float(score[best]),
+                "upper_cost": min(float(score[best]), _LARGEST),
                 "refused": int(refused.sum()),
                 "probe": float(np.sqrt(size)),
             },
@@ -176,6 +198,10 @@ class Cautious:
                 reach = np.abs(mean) + 3 * np.sqrt(np.einsum("nii->ni", spread))
                 broken |= ~(reach <= np.asarray(self.state_limit)).all(-1)
         return float(broken.mean())
+
+
+def _plain(limit: Array) -> float | tuple[float, ...]:
+    return float(limit) if limit.ndim == 0 else tuple(float(one) for one in limit)
 
 
 def _ignorance(situation: Situation) -> Float[Array, "y y"]:

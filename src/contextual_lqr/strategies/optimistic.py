@@ -19,7 +19,7 @@ from contextual_lqr.confidence import ConfidenceSet, RadiusRule
 from contextual_lqr.lqr import cost_gradient, optimal_cost, solve
 from contextual_lqr.problem import LinearSystem
 from contextual_lqr.strategies.relaxation import lower_bound
-from contextual_lqr.strategies.sampled import accepted
+from contextual_lqr.strategies.sampled import accepted, require_bounds
 from contextual_lqr.strategies.strategy import Choice, PlansEpisodes, Situation, apply_to_each
 
 _JUMPS = np.array([1.0, 0.5, 0.2, 0.05])[:, None, None]  # towards the minimiser of the linear part
@@ -48,6 +48,7 @@ class Optimism(PlansEpisodes):
     certify: bool = True
 
     def __post_init__(self) -> None:
+        require_bounds(self.radius, self.value_bound)
         for name in ("draws", "starts", "rounds", "kept"):
             value = getattr(self, name)
             require(value >= 1, f"{name} must be at least 1, not {value!r}")

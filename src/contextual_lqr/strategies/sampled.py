@@ -30,6 +30,7 @@ class SampledOptimism(PlansEpisodes):
     value_bound: float | None = None
 
     def __post_init__(self) -> None:
+        require_bounds(self.radius, self.value_bound)
         require(self.samples >= 1, f"samples must be at least 1, not {self.samples!r}")
         require(
             self.play in ("optimistic", "estimate"),
@@ -69,3 +70,14 @@ def accepted(
     finite = np.isfinite(values).all((-3, -2, -1))
     norms = np.linalg.eigvalsh(np.where(finite[:, None, None, None], values, 0.0))[..., -1]
     return np.where(finite & (norms <= value_bound).all(-1), costs, np.inf)
+
+
+def require_bounds(radius: float | RadiusRule | None, value_bound: float | None) -> None:
+    """Refuse a radius or a bound on ‖P_h‖ that is negative, or no number."""
+    require(
+        radius is None or callable(radius) or 0 <= radius < np.inf,
+        f"radius must be a finite number of at least 0, or a rule, not {radius!r}",
+    )
+    require(
+        value_bound is None or value_bound > 0, f"value_bound must be positive, not {value_bound!r}"
+    )

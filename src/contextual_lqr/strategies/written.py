@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from contextual_lqr.confidence import ConstantRadius, DeterminantRadius, PaperRadius
 from contextual_lqr.errors import FormatError
 from contextual_lqr.strategies.cautious import Cautious
@@ -27,7 +29,9 @@ def written(rule: Any) -> Any:
 
 
 def _written(value: Any) -> Any:
-    if isinstance(value, tuple):
+    if isinstance(value, np.generic | np.ndarray):
+        value = value.tolist()
+    if isinstance(value, tuple | list):
         return list(value)
     if value is None or isinstance(value, int | float | str):
         return value
