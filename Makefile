@@ -29,8 +29,11 @@ format: .venv/lint.stamp
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv-bench/bench.stamp  ## against the peers; writes docs/benchmarks.md
+bench: .venv-bench/bench.stamp  ## speed, strategies and growth; writes the pages of docs/ about them
 	@$(BENCH_BIN)/python benchmarks/run.py
+	@$(BENCH_BIN)/python benchmarks/growth.py
+	@$(BENCH_BIN)/python benchmarks/optimism.py
+	@$(BENCH_BIN)/python benchmarks/strategies.py
 
 docs: .venv/docs.stamp  ## the site, into site/
 	@$(BIN)/zensical build --clean --strict

@@ -1,6 +1,6 @@
 """One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
 
-from contextual_lqr.agent import Agent, Episode, Output, Plan
+from contextual_lqr.agent import Agent, Episode, Output
 from contextual_lqr.confidence import (
     ConfidenceSet,
     ConstantRadius,
@@ -27,6 +27,7 @@ from contextual_lqr.lqr import (
     simulate,
     solve,
 )
+from contextual_lqr.plan import Plan
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Spread, Trajectory
 from contextual_lqr.strategies import (
     Cautious,

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -29,48 +28,12 @@ from contextual_lqr.decoder import Decoder
 from contextual_lqr.errors import FormatError, InputError, OwnRuleError
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.lqr import solve
+from contextual_lqr.plan import Plan
 from contextual_lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.strategies import Cautious, Choice, Situation, Strategy
 from contextual_lqr.strategies.written import read, written
 
 FORMAT_VERSION = 1
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """What to play: `input(step, state)`, the policy's input, dithered and within the bounds.
-
-    `theta` is the decoder the policy comes from, `promised_cost` what it promises, `dither` the
-    covariance of what is added to the inputs (None: nothing); `diagnostics` depend on the strategy.
-    `estimate` is the ridge estimate at the time, `offsets` the dither that was drawn.
-    """
-
-    policy: LinearPolicy
-    theta: Float[Array, "d p"]
-    promised_cost: float
-    dither: Float[Array, "steps m m"] | None
-    diagnostics: dict[str, Any]
-    estimate: Float[Array, "d p"]
-    offsets: Float[Array, "steps m"]
-    input_bounds: tuple[Array, Array] | None
-
-    def input(self, step: int, state: ArrayLike) -> Float[Array, " m"]:
-        """The input for the state at this step, counted from 0."""
-        u = self.policy.gains[step] @ np.asarray(state, float) + self.offsets[step]
-        return np.asarray(u if self.input_bounds is None else np.clip(u, *self.input_bounds))
-
-    def was_played(self, trajectory: Trajectory) -> bool:
-        """Whether these are the plan's inputs for these states, with its dither or without."""
-        x, u = trajectory.states[:-1], trajectory.inputs
-        if len(u) > len(self.offsets):
-            return False
-        with np.errstate(over="ignore", invalid="ignore"):
-            meant = (self.policy.gains[: len(u)] @ x[..., None])[..., 0]
-            both = meant, meant + self.offsets[: len(u)]
-        if self.input_bounds is not None:
-            both = np.clip(both[0], *self.input_bounds), np.clip(both[1], *self.input_bounds)
-        room = 1e-9 * np.abs(u).max(initial=1e-3)
-        return any(bool((np.abs(u - one) <= room).all()) for one in both)
 
 
 class Output(NamedTuple):
@@ -156,7 +119,7 @@ class Agent:
         except BaseException:
             self._rng.bit_generator.state = before
             raise
-        plan = self._plan(choice, situation.cost)
+        plan = self._plan(context, choice, situation.cost)
         self._open = [*self._open[-99:], plan]  # plans that are never told are forgotten in the end
         return plan
 
@@ -291,7 +254,9 @@ class Agent:
     def _reopened(self, i: int, promised: float, arrays: dict[str, Array]) -> Plan:
         parts = [arrays[f"open{i}.{part}"] for part in ("gains", "theta", "estimate", "offsets")]
         policy = LinearPolicy(parts[0])
-        return Plan(policy, parts[1], promised, None, {}, parts[2], parts[3], self.input_bounds)
+        return Plan(
+            None, policy, parts[1], promised, None, {}, parts[2], parts[3], self.input_bounds
+        )
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -316,11 +281,12 @@ class Agent:
         size = float(unit * np.sqrt(len(self.start) * len(G)))
         return DeterminantRadius(size, float(self.noise_level.max()), 0.1)
 
-    def _plan(self, choice: Choice, cost: QuadraticCost) -> Plan:
+    def _plan(self, context: Any, choice: Choice, cost: QuadraticCost) -> Plan:
         offsets = np.zeros((cost.horizon - 1, cost.input_size))
         if choice.dither is not None:
-            offsets = np.stack([self._dither(S) for S in choice.dither])
+            offsets = self._dither(choice.dither)
         return Plan(
+            context,
             choice.policy,
             choice.theta,
             choice.promised_cost,
@@ -331,11 +297,10 @@ class Agent:
             self.input_bounds,
         )
 
-    def _dither(self, covariance: Array) -> Array:
-        spread, directions = np.linalg.eigh(covariance)
-        return np.asarray(
-            directions @ (np.sqrt(np.maximum(spread, 0)) * self._rng.standard_normal(len(spread)))
-        )
+    def _dither(self, covariances: Float[Array, "*steps m m"]) -> Float[Array, "*steps m"]:
+        spread, directions = np.linalg.eigh(covariances)
+        drawn = np.sqrt(np.maximum(spread, 0)) * self._rng.standard_normal(spread.shape)
+        return np.asarray((directions @ drawn[..., None])[..., 0])
 
 
 class Episode:

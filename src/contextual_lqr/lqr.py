@@ -142,8 +142,16 @@ def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -
     By the envelope theorem the optimal gains may be held fixed:
     ∇J = 2 Σ_h P[h+1] (A + B K[h]) E[x[h] x[h]ᵀ] [I; K[h]]ᵀ.
     """
+    return cost_and_gradient(system, cost, start)[1]
+
+
+def cost_and_gradient(
+    system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+) -> tuple[Any, CostGradient]:
+    """J₁* and its gradient, from the same two passes."""
     shape, found = _run(system, cost, start=start, gradient=True)
-    return CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
+    gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
+    return _or_infinite(_unflatten(found.cost, shape)), gradient
 
 
 def simulate(

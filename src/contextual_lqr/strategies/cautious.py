@@ -89,6 +89,7 @@ class Cautious:
     def choose(self, situation: Situation, rng: np.random.Generator) -> Choice:
         """A plan for a whole episode."""
         cost, x = situation.cost, situation.start
+        self._require_limit(len(x))
         d, m, steps = cost.state_size, cost.input_size, cost.horizon - 1
         posterior, Y = Posterior(situation), _ignorance(situation)
         estimate = situation.decoder.estimate
@@ -151,6 +152,7 @@ class Cautious:
     ) -> tuple[Float[Array, " m"], Float[Array, "m m"] | None]:
         """The next input alone, and the covariance of its dither."""
         cost, x = situation.cost, situation.start
+        self._require_limit(len(x))
         d, steps = cost.state_size, cost.horizon - 1
         posterior, Y = Posterior(situation), _ignorance(situation)
         unknown = Y[d:, d:]
@@ -180,6 +182,10 @@ class Cautious:
             if (np.abs(mean) + 3 * np.sqrt(variance) <= self.state_limit).all():
                 return scale * u, dither * S
         return 0.0 * u, None
+
+    def _require_limit(self, d: int) -> None:
+        shape = np.shape(1.0 if self.state_limit is None else self.state_limit)
+        require(shape in ((), (d,)), f"state_limit must be a number or {d} of them, not {shape}")
 
     def _breaks(
         self, K: Array, machines: LinearSystem, x: Array, dither: Array | None = None

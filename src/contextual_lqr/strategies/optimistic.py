@@ -16,7 +16,7 @@ from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.checks import require
 from contextual_lqr.confidence import ConfidenceSet, RadiusRule
-from contextual_lqr.lqr import cost_gradient, optimal_cost, solve
+from contextual_lqr.lqr import cost_and_gradient, optimal_cost, solve
 from contextual_lqr.problem import LinearSystem
 from contextual_lqr.strategies.relaxation import lower_bound
 from contextual_lqr.strategies.sampled import accepted, require_bounds
@@ -38,11 +38,11 @@ class Optimism(PlansEpisodes):
     """
 
     radius: float | RadiusRule | None = None
-    draws: int = 256
-    starts: int = 16
-    rounds: int = 8
+    draws: int = 128
+    starts: int = 12
+    rounds: int = 4
     kept: int = 4
-    polish: int = 12
+    polish: int = 8
     tolerance: float = 1e-5
     value_bound: float | None = None
     certify: bool = True
@@ -79,7 +79,7 @@ class Optimism(PlansEpisodes):
             if 2 * i >= self.rounds and len(X) > self.kept:
                 best = np.argsort(J)[: self.kept]
                 X, J = X[best], J[best]
-            g = ball.gradient(X)
+            g = ball.cost_and_gradient(X)[1]
             V = -g / np.maximum(_norm(g), 1e-300)  # where the linear part is lowest
             jumps = X[:, None] + _JUMPS * (V - X)[:, None]
             slides = X[:, None] + _SLIDES * (_norm(V - X) * V)[:, None]
@@ -122,13 +122,16 @@ class _Ball:
         J = optimal_cost(systems, situation.cost, situation.start)
         return accepted(situation, systems, J, self._value_bound)
 
-    def gradient(self, X: Float[Array, "n d p"]) -> Float[Array, "n d p"]:
-        dA, dB = cost_gradient(self._systems(X), self._situation.cost, self._situation.start)
+    def cost_and_gradient(
+        self, X: Float[Array, "n d p"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "n d p"]]:
+        """The cost and its gradient, zero where it overflows."""
+        systems, situation = self._systems(X), self._situation
+        J, (dA, dB) = cost_and_gradient(systems, situation.cost, situation.start)
         with np.errstate(over="ignore", invalid="ignore"):
             S_A, S_B = self._change
             g = apply_to_each(dA, S_A.T) + apply_to_each(dB, S_B.T)
-            g = g / np.maximum(np.abs(g).max((-2, -1), keepdims=True), 1e-300)
-        return np.where(np.isfinite(g), g, 0.0)
+        return accepted(situation, systems, J, self._value_bound), np.where(np.isfinite(g), g, 0.0)
 
     def _systems(self, X: Array) -> LinearSystem:
         A, B = (M + apply_to_each(X, S) for M, S in zip(self._centre, self._change, strict=True))
@@ -148,24 +151,27 @@ def _on_the_sphere(
     def tangent(v: Array) -> Array:
         return np.asarray(v - (v @ y) * y)
 
-    inverse: Array | None = None
-    last: tuple[Array, Array] | None = None
+    _, slope = ball.cost_and_gradient(y.reshape(1, *ball.shape))
+    g, scale = tangent(slope.ravel()), np.eye(len(y))
+    inverse = 0.1 / max(float(np.linalg.norm(g)), 1e-300) * scale
     for _ in range(rounds):
-        g = tangent(ball.gradient(y.reshape(1, *ball.shape)).ravel())
-        if last is not None and inverse is not None:
-            inverse = _bfgs(inverse, tangent(y - last[0]), g - tangent(last[1]))
-        if inverse is None or g @ inverse @ g <= 0:
-            inverse = 0.1 / max(float(np.linalg.norm(g)), 1e-300) * np.eye(len(y))
+        if g @ inverse @ g <= 0:
+            inverse = 0.1 / max(float(np.linalg.norm(g)), 1e-300) * scale
         step = tangent(-inverse @ g)
         step *= min(1.0, 0.5 / max(float(np.linalg.norm(step)), 1e-300))
-        last = y, g
         tried = y + _LINE * step
         tried /= np.linalg.norm(tried, axis=1, keepdims=True)
-        costs = ball.cost(tried.reshape(-1, *ball.shape))
+        costs, slopes = ball.cost_and_gradient(tried.reshape(-1, *ball.shape))
         best = int(costs.argmin())
-        if not costs[best] < J * (1 - tolerance):
+        gain = J - float(costs[best])
+        if not gain > 0:
             break
-        J, y = float(costs[best]), tried[best]
+        J, moved, old = float(costs[best]), tried[best] - y, g
+        y = tried[best]
+        g = tangent(slopes[best].ravel())
+        if gain < tolerance * J:
+            break
+        inverse = _bfgs(inverse, tangent(moved), g - tangent(old))
     return y.reshape(ball.shape), J
 
 

@@ -27,7 +27,7 @@ _POWERS = np.array([4.0, 2.0, 1.0, 0.5, 0.2, 0.05, 0.01])[:, None]
 
 
 def lower_bound(
-    situation: Situation, plausible: ConfidenceSet, rounds: int = 8, tolerance: float = 3e-3
+    situation: Situation, plausible: ConfidenceSet, rounds: int = 5, tolerance: float = 3e-3
 ) -> float:
     """The largest bound found over λ, one multiplier a step.
 
