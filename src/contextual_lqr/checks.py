@@ -23,7 +23,7 @@ def require(condition: object, message: str) -> None:
 def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Array:
     """`value` as a C-contiguous float64 array of finite numbers."""
     try:
-        array = np.asarray(value)
+        array = value if type(value) is Array else np.asarray(value)
         if array.dtype.kind not in "fiu":
             raise TypeError
         array = np.asarray(array, np.float64, order="C")

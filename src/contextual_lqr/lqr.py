@@ -70,8 +70,8 @@ class Solution:
         require(x.shape[-1] == d, f"start must have {d} coordinates, not {x.shape[-1]}")
         broadcast_batches({"solution": self.status.shape, "start": x.shape[:-1]})
         with np.errstate(over="ignore", invalid="ignore"):
-            J = np.einsum("...i,...ij,...j->...", x, self.value_matrices[..., 0, :, :], x)
-            J = J + self.value_constants[..., 0]
+            Px = (self.value_matrices[..., 0, :, :] @ x[..., None])[..., 0]
+            J = (x * Px).sum(-1) + self.value_constants[..., 0]
         return _or_infinite(J)
 
 
@@ -268,7 +268,7 @@ def _run(
         _flatten(cost.Q, 3, shape),
         _flatten(cost.R, 3, shape),
         None if cost.N is None else _flatten(cost.N, 3, shape),
-        None if system._noise_or_none is None else _flatten(system.noise, 2, shape),
+        _flatten(system.noise, 2, shape) if system.has_noise else None,
         start=None if x is None else _flatten(x, 1, shape),
         policy=None if gains is None else _flatten(gains, 3, shape),
         dither=None if dither is None else _flatten(dither, 3, shape),
@@ -284,6 +284,8 @@ def _run(
 def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
     """One leading axis: as long as the batch, or 1 where all members share the array."""
     leading, own = array.shape[:-core], array.shape[-core:]
+    if len(leading) == 1 and leading in (batch, (1,)) and own[0]:  # the usual case, and quick
+        return array
     if leading != batch and any(size != 1 for size in leading):
         array = np.ascontiguousarray(np.broadcast_to(array, batch + own))
     return array.reshape(-1, *own) if own[0] else np.zeros((1, *own))
@@ -291,12 +293,15 @@ def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
 
 def _unflatten(array: Array | None, batch: tuple[int, ...]) -> Array:
     assert array is not None  # it was asked for
+    if len(batch) == 1:
+        return read_only(array)
     return read_only(array.reshape(batch + array.shape[1:]))
 
 
 def _or_infinite(cost: Any) -> Any:
     """NaN is what overflow leaves of terms with different signs, or a member without solution."""
-    return np.where(np.isnan(cost), np.inf, cost)[()]
+    bad = np.isnan(cost)
+    return np.where(bad, np.inf, cost)[()] if bad.any() else cost[()]
 
 
 def _failure(solution: Solution, horizon: int) -> str:

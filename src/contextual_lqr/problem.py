@@ -35,11 +35,16 @@ from contextual_lqr.checks import (
 
 @dataclass(frozen=True, init=False, eq=False)
 class LinearSystem:
-    """Machines that obey x' = A x + B u + w, with E[w wᵀ] = noise (zero unless given)."""
+    """Machines that obey x' = A x + B u + w, with E[w wᵀ] = noise (zero unless given).
+
+    `batch_shape` is that of the leading axes, () for one machine; `has_noise` whether there is any.
+    """
 
     A: Float[Array, "*#batch d d"]
     B: Float[Array, "*#batch d m"]
     noise: Float[Array, "*#batch d d"]
+    batch_shape: tuple[int, ...]
+    has_noise: bool
 
     def __init__(self, A: ArrayLike, B: ArrayLike, noise: ArrayLike | None = None) -> None:
         A, B = as_numbers("A", A, "(..., d, d)", 2), as_numbers("B", B, "(..., d, m)", 2)
@@ -58,13 +63,19 @@ class LinearSystem:
             require(W.shape[-2:] == (d, d), f"noise must have shape (..., {d}, {d}), not {W.shape}")
             W = as_symmetric("noise", W)
             require_semi_definite("noise, a covariance,", W)
-        broadcast_batches({"A": A.shape[:-2], "B": B.shape[:-2], "noise": W.shape[:-2]})
-        record(self, A=frozen(A), B=frozen(B), noise=read_only(W))
+        self._hold(frozen(A), frozen(B), read_only(W), noise is not None and bool(W.any()))
 
     @classmethod
     def unchecked(cls, A: Array, B: Array, noise: Array) -> LinearSystem:
         """A system of arrays that are known to be right, and that nobody else will write to."""
-        return record(object.__new__(cls), A=read_only(A), B=read_only(B), noise=read_only(noise))
+        system = object.__new__(cls)
+        system._hold(read_only(A), read_only(B), read_only(noise), bool(noise.any()))
+        return system
+
+    def _hold(self, A: Array, B: Array, noise: Array, has_noise: bool) -> None:
+        batches = {"A": A.shape[:-2], "B": B.shape[:-2], "noise": noise.shape[:-2]}
+        shape = broadcast_batches(batches)
+        record(self, A=A, B=B, noise=noise, has_noise=has_noise, batch_shape=shape)
 
     @property
     def state_size(self) -> int:
@@ -77,22 +88,12 @@ class LinearSystem:
         return int(self.B.shape[-1])
 
     @cached_property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: () for one machine."""
-        shapes = {"A": self.A.shape[:-2], "B": self.B.shape[:-2], "noise": self.noise.shape[:-2]}
-        return broadcast_batches(shapes)
-
-    @cached_property
     def noise_factor(self) -> Float[Array, "*batch d d"]:
         """A matrix L with L Lᵀ = noise; a coordinate without noise has a row of exact zeros."""
         spread, directions = np.linalg.eigh(self.noise)
         L = directions * np.sqrt(np.maximum(spread, 0))[..., None, :]
         noisy = np.einsum("...ii->...i", self.noise)[..., None] > 0
         return read_only(np.where(noisy, L, 0.0))
-
-    @cached_property
-    def _noise_or_none(self) -> Array | None:
-        return self.noise if self.noise.any() else None
 
 
 @dataclass(frozen=True, init=False, eq=False)

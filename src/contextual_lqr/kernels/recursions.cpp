@@ -269,6 +269,15 @@ INLINE void store<Rows>(const Result &to, std::int64_t offset, Matrix<Rows> from
         for (int j = 0; j < columns; ++j) p[std::int64_t(i) * columns + j] = from.entries(i)[j];
 }
 
+// Several matrices that lie one after the other, here and there.
+template <class L>
+INLINE void store_copies(const Result &to, Matrix<L> all, int copies, int rows, int columns,
+                         const Pack &pack) {
+    if (L::MEMBERS > 1) return store<L>(to, 0, all, copies * rows, columns, pack);
+    for (int n = 0; n < copies; ++n)
+        store<L>(to, std::int64_t(n) * rows * columns, all.copy_number(n), rows, columns, pack);
+}
+
 // ---- the recursions ----------------------------------------------------------------------------
 
 // Cuts matrices from one block of memory. Run once without a block, it counts what is needed.
@@ -300,13 +309,15 @@ template <class L, class D, class M> class Recursion {
     const bool cross = problem.N.data != nullptr || spread;
     const bool gradient = problem.dA.data != nullptr;
     const bool noisy = problem.noise.data != nullptr;
+    const bool keep_P = problem.values.data || gradient, keep_K = problem.gains.data || gradient;
 
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
+    Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
     Matrix<L> rows, Y, Yxx, Yux, Yuu, Q_more, R_more;  // for uncertain systems only
-    Matrix<L> all_P, all_K, X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;  // for the gradient only
+    Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;  // for the gradient only
     static constexpr Matrix<L> zero{};
     V *memory = nullptr;
 
@@ -317,7 +328,10 @@ template <class L, class D, class M> class Recursion {
     std::int32_t failed_step[WIDTH];
 
     void carve(Arena<L> arena) {
-        for (Matrix<L> *square : {&A, &P, &W}) *square = arena.matrix(d, d);
+        for (Matrix<L> *square : {&A, &W}) *square = arena.matrix(d, d);
+        all_P = arena.matrix(d, d, keep_P ? H : 1);
+        if (keep_K) all_K = arena.matrix(m, d, H);
+        if (problem.constants.data) all_c = arena.matrix(1, H);
         B = arena.matrix(d, m), PB = arena.matrix(d, m), Bt = arena.matrix(m, d);
         S = arena.matrix(m, m), Nt = arena.matrix(m, d);
         K = arena.matrix(m + L::height(d), d), F = {K.row(m), K.width, K.height - m};
@@ -333,7 +347,6 @@ template <class L, class D, class M> class Recursion {
             Q_more = arena.matrix(d, d), R_more = arena.matrix(m, m);
         }
         if (gradient) {
-            all_P = arena.matrix(d, d, H), all_K = arena.matrix(m, d, H);
             for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
             dBt = arena.matrix(m, d), Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
         }
@@ -374,10 +387,17 @@ template <class L, class D, class M> class Recursion {
         return infinite(weighted_sum<L>(one, nullptr, rows));
     }
 
-    INLINE void store_constant(int h) {
-        if (!problem.constants.data) return;
-        for (int l = 0; l < pack.count; ++l)
-            problem.constants.data[pack.member[l] * H + h] = L::member(constant, l);
+    INLINE Matrix<L> P_of(int h) { return keep_P ? all_P.copy_number(h) : all_P; }
+
+    INLINE void keep_constant(int h) {
+        if (problem.constants.data) all_c.at(0, h) = constant;
+    }
+
+    // What was kept, in one go: writing it step by step would keep too many streams of memory open.
+    INLINE void store_kept() {
+        if (problem.values.data) store_copies<L>(problem.values, all_P, H, d, d, pack);
+        if (problem.gains.data) store_copies<L>(problem.gains, all_K, H - 1, m, d, pack);
+        if (problem.constants.data) store<L>(problem.constants, 0, all_c, 1, H, pack);
     }
 
     // One backward pass. A number that is not finite spreads to all of P and stays, so that to look
@@ -385,12 +405,11 @@ template <class L, class D, class M> class Recursion {
     void backward(bool trace) {
         failed = L::none();
         constant = L::scalar(0);
+        P = P_of(H - 1);
         copy(P, at_step(Q, problem.Q, H - 1, d, d), d);  // P_H = Q_H, c_H = 0
         if (trace) mark(not_finite(P, d), NOT_FINITE, H);
-        if (problem.values.data) store<L>(problem.values, (H - 1) * dd, P, d, d, pack);
-        store_constant(H - 1);
+        keep_constant(H - 1);
         for (int h = H - 2; h >= 0; --h) {
-            if (gradient) copy(all_P.copy_number(h), P, d);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
             if (trace) mark(infinite(constant), NOT_FINITE, h + 1);
             Matrix<L> R_h = at_step(R, problem.R, h, m, m), Q_h = at_step(Q, problem.Q, h, d, d);
@@ -423,15 +442,13 @@ template <class L, class D, class M> class Recursion {
             product<L>(m, d, m, RK, N_t, R_h, K);
             product<L>(d, d, m, F, A, Bt, K);  // F = A + B K
             product<L>(d, d, d, PF, zero, P, F);
-            // P = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
+            P = P_of(h);  // = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
             product<L, true>(d, d, plus(m, d), P, Q_h, K, RK);
             if (cross) product<L, true>(d, d, m, P, P, N_t, K);
             mirror_upper(P, d);
             if (trace) mark(not_finite(P, d), NOT_FINITE, h + 1);
-            if (gradient) copy(all_K.copy_number(h), K, m);
-            if (problem.gains.data) store<L>(problem.gains, h * dm, K, m, d, pack);
-            if (problem.values.data) store<L>(problem.values, h * dd, P, d, d, pack);
-            store_constant(h);
+            if (keep_K) copy(all_K.copy_number(h), K, m);
+            keep_constant(h);
         }
         if (!trace && L::any(failed | not_finite(P, d) | infinite(constant))) backward(true);
     }
@@ -455,7 +472,7 @@ template <class L, class D, class M> class Recursion {
         for (int i = 0; i < d; ++i)
             for (int j = 0; j < d; ++j) X.at(i, j) = x.at(0, i) * x.at(0, j);
         for (int h = 0; h < H - 1; ++h) {
-            const Matrix<L> P_next = all_P.copy_number(h), K_h = all_K.copy_number(h);
+            const Matrix<L> P_next = P_of(h + 1), K_h = all_K.copy_number(h);
             product<L>(d, d, m, F, A, Bt, K_h);
             product<L>(d, d, d, FtP, zero, F, P_next);
             product<L>(d, d, d, dAt, dAt, X, FtP);  // dAᵀ += X Fᵀ P
@@ -520,6 +537,7 @@ template <class L, class D, class M> class Recursion {
         }
         if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
         backward(false);
+        store_kept();
         if (problem.cost.data) expected_cost();
         if (gradient) forward();
         for (int l = 0; l < pack.count; ++l) {
