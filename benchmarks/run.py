@@ -139,8 +139,8 @@ def solve_table(peers: list[Peer]) -> list[str]:
     contestants[BASELINE] = lambda *_: numpy_solve
     contestants |= {peer.name: peer.prepare for peer in peers}
     lines = [
-        f"| d, m, states, batch | {OURS} | {FRESH} | NumPy | times quicker | meant | quickest peer | "
-        "times quicker | noise |",
+        f"| d, m, states, batch | {OURS} | {FRESH} | NumPy | times quicker | meant | "
+        "quickest peer | times quicker | noise |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     details = [
@@ -157,8 +157,8 @@ def solve_table(peers: list[Peer]) -> list[str]:
         versus = f"{rivals[rival].median / found[FRESH].median:.1f}" if rivals else ""
         size = ", ".join(str(n) for n in workload)
         lines.append(
-            f"| {size} | {mine} | {found[FRESH]} | {numpy} | {numpy.median / mine.median:.1f} | {meant} | "
-            f"{rival} {found.get(rival, '')} | {versus} | ±{100 * mine.noise:.0f} % |"
+            f"| {size} | {mine} | {found[FRESH]} | {numpy} | "
+            f"{numpy.median / mine.median:.1f} | {meant} | {rival} {found.get(rival, '')} | {versus} | ±{100 * mine.noise:.0f} % |"
         )
         details.append(f"| {size} | {' | '.join(str(found[name]) for name in contestants)} |")
     return [*lines, "", "All medians:", "", *details]
@@ -261,8 +261,8 @@ def main() -> None:
         "Written by `make bench`. One thread each, double precision, contestants timed in turn in",
         "one run; medians, and as noise half the distance of the quartiles. Compiling (JAX) and",
         "making models is not counted; handing over the numbers is. All contestants agree with the",
-        f"NumPy baseline to {TOLERANCE:.0e}. Our first column is `solve` and `cost` of systems that",
-        "were checked when they were made, against NumPy, which checks nothing; the second makes",
+        f"NumPy baseline to {TOLERANCE:.0e}. Our first column is `solve` and `cost` of systems",
+        "that were checked when made, against NumPy, which checks nothing; the second makes",
         "and checks the systems too, and is the one held against the peers.",
         "",
         f"Machine: {platform.machine()}, {os.cpu_count()} cores, kernels for {kernels.compiled}; "

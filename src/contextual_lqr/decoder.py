@@ -352,14 +352,16 @@ def _positive(name: str, value: float) -> None:
 def _triangle(rows: Array) -> Array:
     """The square triangular factor of the rows.
 
-    Rows go into Householder's reflections largest first: only then is what small rows say not
-    drowned by the rounding of large ones (states of 1e12 beside states of 1).
+    Rows of very different size go into Householder's reflections largest first: only then is what
+    small rows say not drowned by the rounding of large ones (states of 1e12 beside states of 1).
     """
     n = rows.shape[1]
     if len(rows) < n:
         rows = np.concatenate((rows, np.zeros((n - len(rows), n))))
-    order = np.argsort(-np.abs(rows).max(1), kind="stable")
-    reduced, _, _, _ = dgeqrf(rows[order])
+    sizes = np.abs(rows).max(1)
+    if sizes.max() > 1e4 * sizes.min(initial=np.inf, where=sizes > 0):
+        rows = rows[np.argsort(-sizes, kind="stable")]
+    reduced, _, _, _ = dgeqrf(rows)
     return np.triu(reduced[:n])
 
 
