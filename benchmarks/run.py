@@ -158,7 +158,8 @@ def solve_table(peers: list[Peer]) -> list[str]:
         size = ", ".join(str(n) for n in workload)
         lines.append(
             f"| {size} | {mine} | {found[FRESH]} | {numpy} | "
-            f"{numpy.median / mine.median:.1f} | {meant} | {rival} {found.get(rival, '')} | {versus} | ±{100 * mine.noise:.0f} % |"
+            f"{numpy.median / mine.median:.1f} | {meant} | "
+            f"{rival} {found.get(rival, '')} | {versus} | ±{100 * mine.noise:.0f} % |"
         )
         details.append(f"| {size} | {' | '.join(str(found[name]) for name in contestants)} |")
     return [*lines, "", "All medians:", "", *details]
