@@ -17,7 +17,7 @@ from numpy import ndarray as Array
 from contextual_lqr import kernels
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels import NOT_FINITE, NOT_POSITIVE_DEFINITE, SOLVED, Outcome, reference
-from strategies import random_covariance, random_dynamics, random_stages, seeds
+from problems import random_covariance, random_dynamics, random_stages, seeds
 
 # Both add up the same numbers, in another order: 1e-13 was seen. A single input that hardly reaches
 # an unstable mode makes P huge, and lifts that: 1e-8 was seen.

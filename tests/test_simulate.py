@@ -1,58 +1,21 @@
 """Rollouts: the seed decides, a bound stops, exact coordinates stay exact."""
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
-from numpy import ndarray as Array
 from numpy.random import default_rng
 
+from compare import assert_near, same_bits, t
 from contextual_lqr import (
     LinearPolicy,
     LinearSystem,
-    QuadraticCost,
-    cost_gradient,
-    kernels,
-    optimal_cost,
     simulate,
-    solve,
 )
-from strategies import (
+from problems import (
     random_policy,
     random_system,
     recipes,
 )
-
-single = recipes(batches=st.just(()))
-I2 = np.eye(2)
-
-
-def t(M: Array) -> Array:
-    return M.swapaxes(-1, -2)
-
-
-def assert_near(found: Any, expected: Any, tolerance: float) -> None:
-    """Relative to the largest entry."""
-    largest = np.abs(expected).max(initial=0.0)
-    np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * largest)
-
-
-def same_bits(a: Any, b: Any) -> bool:
-    if kernels.compiled is None:  # only the compiled kernels promise the same bits in any batch
-        return np.allclose(a, b, rtol=1e-9, atol=0, equal_nan=True)
-    return np.asarray(a).tobytes() == np.asarray(b).tobytes()
-
-
-def everything(system: LinearSystem, cost: QuadraticCost, start: Array) -> dict[str, Any]:
-    solution, gradient = solve(system, cost), cost_gradient(system, cost, start)
-    return {
-        **{"gains": solution.policy.gains, "P": solution.value_matrices},
-        **{"c": solution.value_constants, "cost": solution.cost(start)},
-        **{"optimal cost": optimal_cost(system, cost, start), **gradient._asdict()},
-        **{"status": solution.status, "failed_step": solution.failed_step},
-    }
 
 
 def test_the_seed_decides_the_episode():

@@ -21,7 +21,7 @@ from contextual_lqr import (
 )
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels import Outcome, reference
-from strategies import random_cost, random_covariance, random_policy, random_stages, random_system
+from problems import random_cost, random_covariance, random_policy, random_stages, random_system
 
 SIZES = [(1, 1), (2, 1), (5, 2), (6, 3), (17, 3)]
 

@@ -68,10 +68,8 @@ class Cautious:
         for name in ("level", "confidence"):
             value = getattr(self, name)
             require(0 < value < 1, f"{name} must be between 0 and 1, not {value!r}")
-        for name in ("stretch", "catastrophe", "probe", "budget", "trust", "early_trust"):
-            value = getattr(self, name)
-            require(0 <= value < np.inf, f"{name} must be a number of at least 0, not {value!r}")
-        for name in ("step_aversion", "step_probe"):
+        sizes = ("stretch", "catastrophe", "probe", "budget", "trust", "early_trust")
+        for name in (*sizes, "step_aversion", "step_probe"):
             value = getattr(self, name)
             require(0 <= value < np.inf, f"{name} must be a number of at least 0, not {value!r}")
         require(
