@@ -18,7 +18,7 @@ kernels._native = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(kernels._native)
 
 rng = np.random.default_rng(0)
-sizes = [(1, 1), (2, 1), (3, 2), (4, 1), (4, 2), (5, 2), (6, 2), (6, 3), (7, 9), (16, 3), (19, 5)]
+sizes = [(1, 1), (2, 1), (3, 2), (4, 1), (4, 2), (5, 2), (6, 2), (6, 3), (7, 9), (24, 3), (25, 5)]
 for (d, m), batch, horizon in itertools.product(sizes, (1, 3, 4, 6), (1, 2, 5)):
     stage = rng.normal(size=(batch, horizon, d + m, d + m))
     stage = stage @ stage.swapaxes(-1, -2)

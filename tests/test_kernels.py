@@ -26,7 +26,7 @@ EVERYTHING = {"gains": True, "values": True, "gradient": True}
 OPERANDS = ("A", "B", "Q", "R", "N", "noise", "start", "policy")
 SPECIALISED = [(2, 1), (4, 1), (4, 2), (5, 2), (6, 2), (6, 3)]
 GENERAL = [(1, 1), (2, 3), (3, 2), (7, 4), (8, 1), (11, 5), (15, 9), (3, 18)]
-LARGE = [(16, 1), (16, 4), (17, 3), (18, 9), (20, 5), (23, 8), (33, 7), (64, 2)]
+LARGE = [(16, 1), (17, 3), (23, 8), (24, 1), (24, 4), (25, 9), (33, 7), (64, 2)]
 SIZES = SPECIALISED + GENERAL + LARGE
 
 Native = Callable[..., Outcome]
