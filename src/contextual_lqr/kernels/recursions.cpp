@@ -450,7 +450,7 @@ template <class L, class D, class M> class Recursion {
             if (keep_K) copy(all_K.copy_number(h), K, m);
             keep_constant(h);
         }
-        if (!trace && L::any(failed | not_finite(P, d) | infinite(constant))) backward(true);
+        if (!trace && L::any(not_finite(P, d) | infinite(constant))) backward(true);
     }
 
     void expected_cost() {  // J = xᵀ P_1 x + c_1

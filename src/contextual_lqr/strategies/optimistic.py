@@ -58,7 +58,11 @@ class Optimism(PlansEpisodes):
         plausible = situation.confidence_set(self.radius)
         ball = _Ball(situation, plausible, self.value_bound)
         X, promised = self._descend(ball, rng)
-        # Where the bound on ‖P_h‖ leaves nothing, the estimate is played.
+        if not np.isfinite(promised) and self.value_bound is not None:
+            # No start keeps the bound on ‖P_h‖; the free minimum may.
+            X, _ = self._descend(_Ball(situation, plausible, None), rng)
+            promised = float(ball.cost(X[None])[0])
+        # Where the bound leaves nothing, the estimate is played.
         theta = ball.theta(X) if np.isfinite(promised) else plausible.estimate
         solution = solve(situation.systems(theta), situation.cost, check=True)
         promised = float(solution.cost(situation.start))
