@@ -301,3 +301,28 @@ def test_dithers_are_refused_in_words(dither: Any, words: str) -> None:
     system, cost = random_system(rng, 2, 1, batch=(3,)), random_cost(rng, 2, 1, 4)
     with pytest.raises(InputError, match=words):
         policy_cost(random_policy(rng, 2, 1, 4), system, cost, np.ones(2), dither=dither)
+
+
+@pytest.mark.parametrize("d", [5, 25])
+@pytest.mark.parametrize("cross", [True, False])
+def test_a_neighbour_that_overflows_leaves_no_trace(d: int, cross: bool) -> None:
+    """In both layouts of the kernels, and where the neighbours share its workspace."""
+    rng = np.random.default_rng(3)
+    m, H, n = 3, 6, 6
+    A, B = rng.normal(size=(n, d, d)) / d, rng.normal(size=(n, d, m))
+    A[1] *= 1e200
+    stage = rng.normal(size=(n, H, d + m, d + m))
+    stage = stage @ stage.swapaxes(-1, -2)
+    N = stage[:, :-1, :d, d:] if cross else None
+    cost = QuadraticCost(stage[..., :d, :d], stage[:, :-1, d:, d:], N)
+    spread = Spread(rng.uniform(size=(n, d)), stage[:, 0])
+    together = solve(LinearSystem(A, B), cost, spread=spread)
+    assert (together.solved == (np.arange(n) != 1)).all()
+    for i in (0, 2, 5):
+        own = QuadraticCost(cost.Q[i], cost.R[i], None if cost.N is None else cost.N[i])
+        alone = solve(
+            LinearSystem(A[i], B[i]), own, spread=Spread(spread.rows[i], spread.columns[i])
+        )
+        np.testing.assert_allclose(
+            together.value_matrices[i], alone.value_matrices, rtol=1e-9, atol=0
+        )

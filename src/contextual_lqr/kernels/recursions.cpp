@@ -316,7 +316,7 @@ template <class L, class D, class M> class Recursion {
     Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
-    Matrix<L> rows, Y, Yxx, Yux, Yuu, Q_more, R_more;  // for uncertain systems only
+    Matrix<L> rows, Y, Yxx, Yux, Yuu, Q_more, R_more, Nt_more;  // for uncertain systems only
     Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;  // for the gradient only
     static constexpr Matrix<L> zero{};
     V *memory = nullptr;
@@ -345,6 +345,7 @@ template <class L, class D, class M> class Recursion {
             rows = arena.matrix(1, d), Y = arena.matrix(d + m, d + m);
             Yxx = arena.matrix(d, d), Yux = arena.matrix(m, d), Yuu = arena.matrix(m, m);
             Q_more = arena.matrix(d, d), R_more = arena.matrix(m, m);
+            Nt_more = arena.matrix(m, d);
         }
         if (gradient) {
             for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
@@ -417,12 +418,12 @@ template <class L, class D, class M> class Recursion {
             if (spread) {
                 E c = L::scalar(0);
                 for (int i = 0; i < d; ++i) c += rows.at(0, i) * P.at(i, i);
-                add_multiple(Nt, problem.N.data ? Nt : zero, c, Yux, m);
+                add_multiple(Nt_more, problem.N.data ? Nt : zero, c, Yux, m);
                 add_multiple(R_more, R_h, c, Yuu, m);
                 add_multiple(Q_more, Q_h, c, Yxx, d);
                 R_h = R_more, Q_h = Q_more;
             }
-            const Matrix<L> N_t = cross ? Nt : zero;
+            const Matrix<L> N_t = spread ? Nt_more : problem.N.data ? Nt : zero;
             if (problem.policy.data) {
                 load<L>(K, problem.policy, h * dm, m, d, pack);
                 if (problem.dither.data) {
