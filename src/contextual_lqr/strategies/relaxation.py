@@ -22,12 +22,12 @@ from contextual_lqr.lqr import optimal_cost, solve
 from contextual_lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.strategies.strategy import Situation
 
-_SCALES = np.logspace(-4, 3, 15)
+_SCALES = np.logspace(-4, 3, 10)
 _POWERS = np.array([4.0, 2.0, 1.0, 0.5, 0.2, 0.05, 0.01])[:, None]
 
 
 def lower_bound(
-    situation: Situation, plausible: ConfidenceSet, rounds: int = 5, tolerance: float = 3e-3
+    situation: Situation, plausible: ConfidenceSet, rounds: int = 4, tolerance: float = 1e-2
 ) -> float:
     """The largest bound found over λ, one multiplier a step.
 
