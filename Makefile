@@ -17,7 +17,7 @@ demo: .venv/run.stamp  ## the main job, small
 	@$(BIN)/python examples/paper.py
 
 test: .venv/test.stamp  ## the whole suite
-	@$(BIN)/python -m pytest -n auto
+	@$(BIN)/python -m pytest -n auto --dist loadgroup
 
 lint: .venv/lint.stamp  ## style, types, and the order of imports
 	@$(BIN)/ruff check .
