@@ -17,7 +17,8 @@ demo: .venv/run.stamp  ## the main job, small
 	@$(BIN)/python examples/paper.py
 
 test: .venv/test.stamp  ## the whole suite
-	@$(BIN)/python -m pytest -n auto --dist loadgroup
+	@$(BIN)/python -m pytest -n auto tests
+	@$(BIN)/python -m pytest README.md docs  # the blocks of a page share names: in order, together
 
 lint: .venv/lint.stamp  ## style, types, and the order of imports
 	@$(BIN)/ruff check .
