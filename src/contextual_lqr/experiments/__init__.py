@@ -1,0 +1,1 @@
+"""A frozen configuration and a seed -> rows; rows -> summary, figures, report."""
