@@ -284,8 +284,11 @@ def _run(
 def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
     """One leading axis: as long as the batch, or 1 where all members share the array."""
     leading, own = array.shape[:-core], array.shape[-core:]
-    if len(leading) == 1 and leading in (batch, (1,)) and own[0]:  # the usual case, and quick
-        return array
+    if own[0]:  # the usual cases, and quick
+        if not leading:
+            return array[None]
+        if leading == batch and len(batch) == 1:
+            return array
     if leading != batch and any(size != 1 for size in leading):
         array = np.ascontiguousarray(np.broadcast_to(array, batch + own))
     return array.reshape(-1, *own) if own[0] else np.zeros((1, *own))
@@ -293,9 +296,9 @@ def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
 
 def _unflatten(array: Array | None, batch: tuple[int, ...]) -> Array:
     assert array is not None  # it was asked for
-    if len(batch) == 1:
-        return read_only(array)
-    return read_only(array.reshape(batch + array.shape[1:]))
+    if len(batch) != 1:
+        array = array.reshape(batch + array.shape[1:]) if batch else array[0, ...]
+    return read_only(array)
 
 
 def _or_infinite(cost: Any) -> Any:
