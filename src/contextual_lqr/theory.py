@@ -56,9 +56,7 @@ class Regularity:
             )
         for name in ("c_q", "c_theta", "c_w", "c_x"):
             value = getattr(self, name)
-            require(
-                0 <= value < np.inf, f"{name} must be finite and not negative, not {value!r}"
-            )
+            require(0 <= value < np.inf, f"{name} must be finite and not negative, not {value!r}")
         require(
             0 < self.regularisation < np.inf,
             f"regularisation must be a positive number, not {self.regularisation!r}",

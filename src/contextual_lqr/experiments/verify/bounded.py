@@ -1,9 +1,9 @@
 """Play that keeps ‖[x; u]‖ ≤ c_x and ‖z‖ ≤ c_x, so that the theory's Assumption holds.
 
-An input that would break the bound is scaled back, along its ray, to the largest that does not. If
-the state breaks it by itself, the episode ends there. Both are decided from what was seen before the
-next noise is drawn. So every row (z, x') is still one of x' = Θz + w, and the end of an episode is a
-stopping time: the self-normalised bound holds for the rows that are kept.
+An input that would break the bound is scaled back, along its ray, to the largest that does not.
+If the state breaks it by itself, the episode ends there. Both are decided from what was seen before
+the next noise is drawn. So every row (z, x') is still one of x' = Θz + w, and the end of an episode
+is a stopping time: the self-normalised bound holds for the rows that are kept.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.checks import record
 from contextual_lqr.problem import LinearPolicy, LinearSystem, Trajectory
 
 
@@ -33,17 +34,45 @@ def play_within(
     context_matrix: Float[Array, "p y"],
     start: Float[Array, " d"],
     c_x: float,
-    rng: np.random.Generator,
+    shocks: Float[Array, "steps d"],
 ) -> Played:
-    """One episode of the policy, kept within c_x."""
-    d, steps = len(start), len(policy.gains)
+    """One episode of the policy, with this noise, kept within c_x."""
+    free = _free(policy, system, start, shocks)
+    both = np.concatenate((free.states[:-1], free.inputs), 1)
+    rows = both @ context_matrix.T
+    with np.errstate(over="ignore", invalid="ignore"):
+        largest = max((both * both).sum(1).max(), (rows * rows).sum(1).max())
+    if largest <= c_x**2:  # the usual case, and quick
+        return Played(free, rows, 0, False)
+    return _held(policy, system, context_matrix, start, c_x, shocks)
+
+
+def _free(policy: LinearPolicy, system: LinearSystem, start: Array, shocks: Array) -> Trajectory:
+    """The episode without the bound."""
+    closed = system.A + system.B @ policy.gains
+    states = np.empty((len(shocks) + 1, len(start)))
+    states[0] = x = start
+    for h, F in enumerate(closed):
+        x = states[h + 1] = F @ x + shocks[h]
+    inputs = (policy.gains @ states[:-1, :, None])[..., 0]
+    return record(object.__new__(Trajectory), states=states, inputs=inputs)
+
+
+def _held(
+    policy: LinearPolicy,
+    system: LinearSystem,
+    context_matrix: Array,
+    start: Array,
+    c_x: float,
+    shocks: Array,
+) -> Played:
+    """The episode with the bound, step by step."""
+    d = len(start)
     G_x, G_u = context_matrix[:, :d], context_matrix[:, d:]
-    # All noise is drawn at once, so that how far an episode gets does not change what follows it.
-    shocks = rng.standard_normal((steps, d)) @ system.noise_factor.T
     x, states, inputs, rows = start, [start], [], []
     scaled, stopped = 0, False
-    for h in range(steps):
-        u = policy.gains[h] @ x
+    for K, shock in zip(policy.gains, shocks, strict=True):
+        u = K @ x
         z_x, z_u = G_x @ x, G_u @ u
         if x @ x > c_x**2 or z_x @ z_x > c_x**2:
             stopped = True
@@ -56,7 +85,7 @@ def play_within(
             u, z_u = share * u, share * z_u
         inputs.append(u)
         rows.append(z_x + z_u)
-        x = system.A @ x + system.B @ u + shocks[h]
+        x = system.A @ x + system.B @ u + shock
         states.append(x)
     return Played(Trajectory(np.array(states), np.array(inputs)), np.array(rows), scaled, stopped)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 import polars as pl
@@ -241,7 +242,7 @@ def binned(
 ) -> tuple[Float[Array, "runs bins"], Float[Array, " bins"]]:
     """The means over bins of equal length in log k from `first` on, and the bins' middles."""
     edges = np.unique(np.geomspace(first, each.shape[1] + 1, _BINS + 1).astype(int))
-    pairs = list(zip(edges[:-1], edges[1:], strict=True))
+    pairs = list(pairwise(edges))
     means = np.stack([each[:, a - 1 : b - 1].mean(1) for a, b in pairs], 1)
     return means, np.array([np.sqrt(a * (b - 1)) for a, b in pairs], float)
 

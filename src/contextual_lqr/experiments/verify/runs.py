@@ -1,7 +1,7 @@
 """One run of true optimism on a bounded fleet, and what the guarantees say of every episode.
 
-A row is one episode. What it holds was known before the episode (the set it was planned in), came of
-it (steps, z), or is the truth, for scoring only. The costs are exact expectations, not samples.
+A row is one episode. What it holds was known before the episode (the set it was planned in), came
+of it (steps, z), or is the truth, for scoring only. Costs are exact expectations, not samples.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from contextual_lqr.checks import require
 from contextual_lqr.confidence import ConfidenceSet, DeterminantRadius, PaperRadius, RadiusRule
 from contextual_lqr.decoder import Decoder
 from contextual_lqr.experiments.verify.bounded import play_within
-from contextual_lqr.fleets import Fleet, path_following, true_decoder, true_system
+from contextual_lqr.fleets import Fleet, path_following, true_decoder
 from contextual_lqr.lqr import optimal_cost, policy_cost, solve
 from contextual_lqr.problem import LinearSystem
 from contextual_lqr.strategies import Optimism
@@ -95,13 +95,13 @@ class Scaled:
 
 
 def jobs(settings: VerifySettings) -> list[Job]:
-    """Long runs first, so that no worker ends with one alone."""
-    return [
-        Job(settings, fleet, long, seed)
-        for long, count in ((True, settings.long_runs), (False, settings.seeds))
-        for seed in range(count)
-        for fleet in settings.fleets
-    ]
+    """All runs: a few short ones to time the rest by, long ones, and short ones to even it out."""
+    short, long = (
+        [Job(settings, fleet, long, seed) for seed in range(count) for fleet in settings.fleets]
+        for long, count in ((False, settings.seeds), (True, settings.long_runs))
+    )
+    first = len(short) // 5
+    return short[:first] + long + short[first:]
 
 
 @cache
@@ -143,10 +143,12 @@ def run(job: Job) -> pl.DataFrame:
     )
     literal = Decoder(agent.decoder.context_map, 1.0)  # the paper's V = I + Σ zzᵀ
     truth, rows, played, estimates, matrices = true_decoder(fleet), [], [], [], []
+    noise_factor = _machines(fleet, truth @ _unseen(fleet, 1)[0]).noise_factor
     log_det = 0.0
     for k in range(1, (settings.long_episodes if job.long else settings.short_episodes) + 1):
         context = fleet.sample_context(rng)
-        system, G = true_system(fleet, context), fleet.context_map.matrix(context)
+        G = fleet.context_map.matrix(context)
+        system = _machines(fleet, truth @ G)
         plan, decoder = agent.ask(context), agent.decoder
         plausible = ConfidenceSet(decoder, own)
         row: dict[str, Any] = {
@@ -162,7 +164,9 @@ def run(job: Job) -> pl.DataFrame:
         if not job.long:
             whole = ConfidenceSet(literal, papers)
             row |= {"literal_distance": whole.distance(truth), "literal_radius": whole.radius}
-        episode = play_within(plan.policy, system, G, fleet.start, r.c_x, rng)
+        # All noise is drawn at once: how far an episode gets does not change what follows it.
+        shocks = rng.standard_normal((fleet.cost.horizon - 1, r.state_size)) @ noise_factor.T
+        episode = play_within(plan.policy, system, G, fleet.start, r.c_x, shocks)
         row |= _steps(episode.rows, plausible, truth, plan.theta, keep=not job.long)
         agent.tell(context, episode.trajectory)
         if not job.long:
