@@ -182,7 +182,11 @@ def run(job: Job) -> pl.DataFrame:
         unseen = _unseen(fleet, settings.unseen)
         scores["unseen"] = _suboptimality(fleet, unseen, np.array(played))
         scores["unseen_estimate"] = _suboptimality(fleet, unseen, np.array(estimates))
-    labels = {"fleet": pl.lit(job.fleet), "long": pl.lit(job.long), "seed": pl.lit(job.seed)}
+    labels = {
+        "fleet": pl.lit(job.fleet),
+        "long": pl.lit(job.long),
+        "seed": pl.lit(job.seed, pl.Int64),
+    }
     return pl.DataFrame(rows).with_columns(**labels, **{n: pl.Series(s) for n, s in scores.items()})
 
 

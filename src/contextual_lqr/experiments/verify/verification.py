@@ -80,13 +80,15 @@ def _rows(settings: VerifySettings, workers: int) -> pl.DataFrame:
     """The rows of all runs; a bar counts episodes, for runs differ much in length."""
     todo, frames = jobs(settings), []
     lengths = {True: settings.long_episodes, False: settings.short_episodes}
+    console = Console(stderr=True)
     progress = Progress(
         TextColumn("{task.description}"),
         BarColumn(),
         TextColumn("{task.completed:.0f}/{task.total:.0f} episodes"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
-        console=Console(stderr=True),
+        console=console,
+        disable=not console.is_terminal,
     )
     with progress:
         bar = progress.add_task("playing", total=sum(lengths[job.long] for job in todo))
