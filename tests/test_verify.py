@@ -219,6 +219,23 @@ def test_what_is_wrong_in_the_rows_is_found(
     assert said in verdicts(broken)[name].finding
 
 
+def test_large_regret_at_first_does_not_hide_that_it_never_falls(rows: pl.DataFrame) -> None:
+    """The cumulative exponent is small, for the first episode outweighs all others."""
+    K = 10_000
+    stuck = long_rows(0, K, regret=0.0, unseen=0.0).with_columns(
+        *(
+            pl.when(pl.col("episode") == 1).then(1e4).otherwise(1e-4 * pl.col(c)).alias(c)
+            for c in ("regret", "unseen")
+        )
+    )
+    both = pl.concat([stuck, stuck.with_columns(seed=pl.lit(1, pl.Int64))])
+    for check in (checks.regret(both, CONSTANTS, 0.1, 100), checks.unseen(both, 100)):
+        assert not check.holds
+        assert "the interval ends 0.4" in check.finding
+    assert checks.regret(both, CONSTANTS, 0.1, 100).numbers["exponent_high"] < 0.1
+    assert checks.regret(both.filter(pl.col("episode") < 9000), CONSTANTS, 0.1, 100).holds
+
+
 def test_a_search_that_is_starved_fails_optimism(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the estimate alone, which is zero at first, no descent leads anywhere."""
     starved = Optimism(draws=1, starts=2, rounds=1, kept=1, polish=0, certify=False)
