@@ -52,10 +52,12 @@ def write_page(
     )
     if settings.radius_factor != 1:
         page.text(f"β was multiplied by {settings.radius_factor:g}, so checks are meant to fail.")
-    page.table(
-        ("check", "fleet", "verdict", "found"),
-        [(c.name, c.fleet, c.holds, c.finding) for c in found],
-    )
+    for fleet in constants:
+        page.heading(f"Fleet {fleet}")
+        page.table(
+            ("check", "verdict", "found"),
+            [(c.name, c.holds, c.finding) for c in found if c.fleet == fleet],
+        )
     for figure in figures:
         page.heading(CAPTIONS[figure.stem].split(":")[0])
         page.figure(figure, CAPTIONS[figure.stem])
