@@ -60,7 +60,7 @@ def verify(
         long_episodes=episodes,
         radius_factor=radius_factor,
     )
-    found = verification(settings, output, workers or os.cpu_count() or 1)
+    found = verification(settings, output, (os.cpu_count() or 1) if workers is None else workers)
     console = Console()
     if as_json:
         console.print_json(json.dumps(found.plain()))

@@ -73,7 +73,11 @@ def draw(
 def _legend(figure: Figure, axis: Axes) -> None:
     handles, labels = axis.get_legend_handles_labels()
     figure.legend(
-        handles, labels, loc="outside lower center", ncols=min(len(labels), 5), markerscale=4
+        handles,
+        labels,
+        loc="outside lower center",
+        ncols=3 if len(labels) > 5 else len(labels),
+        markerscale=4,
     )
 
 

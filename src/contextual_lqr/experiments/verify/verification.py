@@ -14,6 +14,7 @@ import polars as pl
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from contextual_lqr.checks import require
 from contextual_lqr.errors import InputError
 from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.experiments.verify.checks import Check, all_checks
@@ -57,6 +58,7 @@ class Verification:
 
 def verification(settings: VerifySettings, folder: Path, workers: int) -> Verification:
     """Run everything, and write rows, checks, figures and the report into the folder."""
+    require(workers >= 1, f"workers must be at least 1, not {workers!r}")
     began = time.perf_counter()
     try:
         folder.mkdir(parents=True, exist_ok=True)
