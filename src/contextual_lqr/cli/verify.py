@@ -6,7 +6,9 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Annotated
 
+import cyclopts
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -19,7 +21,7 @@ from contextual_lqr.experiments.verify.verification import verification
 
 def verify(
     *,
-    fleet: list[str] | None = None,
+    fleet: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
     seeds: int = 200,
     delta: float = 0.1,
     runs: int = 4,
