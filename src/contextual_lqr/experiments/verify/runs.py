@@ -30,7 +30,7 @@ from contextual_lqr.theory import Regularity, log_det_bound, regularity
 
 FLEETS = ("circle", "parabola", "lemniscate")
 
-# Enough of a search, at two thirds of the default's time: see docs/theory.md.
+# Enough of a search, at three quarters of the default's time: see docs/theory.md.
 SEARCH = Optimism(draws=32, starts=4, rounds=2, kept=1, certify=False)
 
 _CHUNK = 500  # episodes that are scored at once
