@@ -26,7 +26,7 @@ def verify(
     delta: float = 0.1,
     runs: int = 4,
     episodes: int = 10_000,
-    output: Path = Path("verify-report"),
+    out: Path = Path("verify-report"),
     workers: int | None = None,
     radius_factor: float = 1.0,
     as_json: AsJson = False,
@@ -45,7 +45,7 @@ def verify(
         Long runs a fleet, for the rates.
     episodes
         Episodes of a long run.
-    output
+    out
         Folder for the report, its figures and the rows they are made from.
     workers
         Processes; as many as there are cores unless given.
@@ -62,13 +62,13 @@ def verify(
         long_episodes=episodes,
         radius_factor=radius_factor,
     )
-    found = verification(settings, output, (os.cpu_count() or 1) if workers is None else workers)
+    found = verification(settings, out, (os.cpu_count() or 1) if workers is None else workers)
     console = Console()
     if as_json:
         console.print_json(json.dumps(found.plain()))
     else:
         console.print(_table(found.checks))
-        console.print(f"report: {escape(str(output / 'report.html'))}", highlight=False)
+        console.print(f"report: {escape(str(out / 'report.html'))}", highlight=False)
     failed = [check for check in found.checks if not check.holds]
     for check in failed:
         sentence = f"{check.name} fails on {check.fleet}: {check.finding}"
