@@ -65,7 +65,7 @@ class PaperRadius:
         p = decoder.estimate.shape[1]
         states = decoder.rows + decoder.ignored_rows + decoder.episodes
         spread = p * np.log1p(states * self.c_x**2 / (decoder.regularisation * p)) / 2
-        return _self_normalised(decoder, self.c_theta, self.c_w, float(spread), self.delta)
+        return _radius(decoder, self.c_theta, self.c_w, float(spread), self.delta)
 
 
 @dataclass(frozen=True)
@@ -88,15 +88,20 @@ class DeterminantRadius:
         """Return β."""
         p = decoder.estimate.shape[1]
         spread = (decoder.log_det - p * np.log(decoder.regularisation)) / 2
-        return _self_normalised(decoder, self.c_theta, self.c_w, float(spread), self.delta)
+        return _radius(decoder, self.c_theta, self.c_w, float(spread), self.delta)
 
 
-def _self_normalised(
-    decoder: Decoder, c_theta: float, c_w: float, spread: float, delta: float
+def self_normalised(
+    d: int, regularisation: float, c_theta: float, c_w: float, spread: float, delta: float
 ) -> float:
-    d = decoder.estimate.shape[0]
+    """β = (√λ c_Θ + c_w √(2d (log d + spread + log 1/δ)))², the radius of both rules."""
     inside = 2 * d * (np.log(d) + max(spread, 0.0) + np.log(1 / delta))
-    return float((np.sqrt(decoder.regularisation) * c_theta + c_w * np.sqrt(inside)) ** 2)
+    return float((np.sqrt(regularisation) * c_theta + c_w * np.sqrt(inside)) ** 2)
+
+
+def _radius(decoder: Decoder, c_theta: float, c_w: float, spread: float, delta: float) -> float:
+    d = decoder.estimate.shape[0]
+    return self_normalised(d, decoder.regularisation, c_theta, c_w, spread, delta)
 
 
 class ConfidenceSet:

@@ -1,0 +1,85 @@
+"""`contextual-lqr verify`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import cyclopts
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from contextual_lqr.cli.options import AsJson
+from contextual_lqr.experiments.verify.checks import Check
+from contextual_lqr.experiments.verify.runs import FLEETS, VerifySettings
+from contextual_lqr.experiments.verify.verification import verification
+
+
+def verify(
+    *,
+    fleet: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
+    seeds: int = 200,
+    delta: float = 0.1,
+    runs: int = 4,
+    episodes: int = 10_000,
+    out: Path = Path("verify-report"),
+    workers: int | None = None,
+    radius_factor: float = 1.0,
+    as_json: AsJson = False,
+) -> None:
+    """Measure whether the paper's guarantees hold; exit 1 if one does not.
+
+    Parameters
+    ----------
+    fleet
+        A path to follow: circle, parabola or lemniscate; may be repeated. All three unless given.
+    seeds
+        Short runs a fleet, for coverage.
+    delta
+        The probability with which the guarantees may fail.
+    runs
+        Long runs a fleet, for the rates.
+    episodes
+        Episodes of a long run.
+    out
+        Folder for the report, its figures and the rows they are made from.
+    workers
+        Processes; as many as there are cores unless given.
+    radius_factor
+        Multiply β by this; below 1, the guarantees may fail, and the checks should say so.
+    as_json
+        Print JSON, for a script to read.
+    """
+    settings = VerifySettings(
+        fleets=tuple(dict.fromkeys(fleet or FLEETS)),
+        seeds=seeds,
+        delta=delta,
+        long_runs=runs,
+        long_episodes=episodes,
+        radius_factor=radius_factor,
+    )
+    found = verification(settings, out, (os.cpu_count() or 1) if workers is None else workers)
+    console = Console()
+    if as_json:
+        console.print_json(json.dumps(found.plain()))
+    else:
+        console.print(_table(found.checks))
+        console.print(f"report: {escape(str(out / 'report.html'))}", highlight=False)
+    failed = [check for check in found.checks if not check.holds]
+    for check in failed:
+        sentence = f"{check.name} fails on {check.fleet}: {check.finding}"
+        Console(stderr=True).print(f"[red]failed:[/red] {escape(sentence)}", highlight=False)
+    if failed:
+        sys.exit(1)
+
+
+def _table(checks: list[Check]) -> Table:
+    table = Table("check", "fleet", "", "found", box=None, pad_edge=False)
+    for check in checks:
+        verdict = "[green]holds[/green]" if check.holds else "[red]fails[/red]"
+        table.add_row(check.name, check.fleet, verdict, escape(check.finding))
+    return table

@@ -1,0 +1,1 @@
+"""The guarantees, measured: runs -> rows; rows -> checks, figures, a report."""

@@ -1,0 +1,108 @@
+"""The whole verification: runs side by side, then checks, figures and the report."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from contextual_lqr.checks import require
+from contextual_lqr.errors import InputError
+from contextual_lqr.experiments.parallel import in_parallel
+from contextual_lqr.experiments.verify.checks import Check, all_checks
+from contextual_lqr.experiments.verify.document import supervision, write_page
+from contextual_lqr.experiments.verify.pictures import draw
+from contextual_lqr.experiments.verify.runs import (
+    VerifySettings,
+    constants_of,
+    jobs,
+    joined,
+    run,
+)
+from contextual_lqr.files import write_whole
+from contextual_lqr.theory import Regularity
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was set, what was found, and how long it took."""
+
+    settings: VerifySettings
+    constants: dict[str, Regularity]
+    checks: list[Check]
+    supervision: list[dict[str, Any]]
+    seconds: float
+
+    def plain(self) -> dict[str, Any]:
+        """All of it as JSON can hold it; a number that is not finite is null."""
+        plain: dict[str, Any] = _finite(
+            {
+                "holds": all(check.holds for check in self.checks),
+                "settings": asdict(self.settings),
+                "constants": {name: asdict(r) for name, r in self.constants.items()},
+                "checks": [asdict(check) for check in self.checks],
+                "supervision": self.supervision,
+                "seconds": round(self.seconds, 1),
+            }
+        )
+        return plain
+
+
+def verification(settings: VerifySettings, folder: Path, workers: int) -> Verification:
+    """Run everything, and write rows, checks, figures and the report into the folder."""
+    require(workers >= 1, f"workers must be at least 1, not {workers!r}")
+    began = time.perf_counter()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from error
+    constants = {name: constants_of(name, settings.margin) for name in settings.fleets}
+    rows = _rows(settings, workers)
+    checks = all_checks(rows, constants, settings.delta, settings.fit_from)
+    acted = supervision(rows, constants)
+    content = io.BytesIO()
+    rows.write_parquet(content)
+    write_whole(folder / "rows.parquet", content.getvalue())
+    figures = draw(rows, constants, settings.delta, folder)
+    write_page(folder / "report.html", settings, constants, checks, acted, figures)
+    found = Verification(settings, constants, checks, acted, time.perf_counter() - began)
+    write_whole(folder / "checks.json", (json.dumps(found.plain(), indent=2) + "\n").encode())
+    return found
+
+
+def _rows(settings: VerifySettings, workers: int) -> pl.DataFrame:
+    """The rows of all runs; a bar counts episodes, for runs differ much in length."""
+    todo, frames = jobs(settings), []
+    lengths = {True: settings.long_episodes, False: settings.short_episodes}
+    console = Console(stderr=True)
+    progress = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} episodes"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    with progress:
+        bar = progress.add_task("playing", total=sum(lengths[job.long] for job in todo))
+        for job, frame in in_parallel(run, todo, workers):
+            frames.append(frame)
+            progress.advance(bar, lengths[job.long])
+    return joined(frames)
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
