@@ -176,7 +176,7 @@ def _quadrotor(
     fleet: Fleet, context: Mapping[str, float], states: History, inputs: History
 ) -> Canvas:
     """The vehicle, its payload on the arm, the way it came, and where it should hover."""
-    canvas = Canvas((0, -0.5), 3.6)
+    canvas = Canvas((0, -0.9), 4.8)
     canvas.line([(-0.12, 0), (0.12, 0)], DIM, 1)
     canvas.line([(0, -0.12), (0, 0.12)], DIM, 1)
     canvas.disc((0, 0), 14, BACK, PALE)
@@ -266,7 +266,7 @@ def _vehicle(
         return [(float(x + ahead), float(y + offset)) for x, y in placed @ turn.T]
 
     steer = 0.1 * float(inputs[-1][0]) if inputs else 0.0
-    for front, side in ((1.1, 0.8), (1.1, -0.8), (-1.58, 0.8), (-1.58, -0.8)):
+    for front, side in ((1.1, 0.95), (1.1, -0.95), (-1.58, 0.95), (-1.58, -0.95)):
         x, y = front, side
         wheel = [(x - 0.35, y - 0.12), (x + 0.35, y - 0.12), (x + 0.35, y + 0.12), (x - 0.35, y + 0.12)]
         canvas.shape(body(wheel, steer if front > 0 else 0.0), INK)
