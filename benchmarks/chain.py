@@ -1,7 +1,7 @@
 """How the time of ask and tell grows on the chain, to 100 states; writes docs/chain-measured.md.
 
-`python benchmarks/chain.py` takes some minutes. One thread; every call is timed three times or more,
-and medians of processor time are shown.
+`python benchmarks/chain.py` takes some minutes. One thread; every call is timed three times or
+more, and medians of processor time are shown.
 """
 
 import os
@@ -25,9 +25,9 @@ MASSES = (2, 3, 5, 8, 12, 20, 30, 40, 50)
 CALLS = ("ask", "re-planned step", "tell")
 TEXT = """# The chain, to 100 states
 
-Written by `benchmarks/chain.py`: the spring-mass-damper chain of n masses, d = 2 n states, 2 inputs,
-p = 5 n + 4 columns of Θ, 30 states an episode. `ask` is `Cautious` planning an episode, after three
-episodes played; the re-planned step is `observe` and `act` of `adapt="step"`; `tell` learns the 29
+Written by `benchmarks/chain.py`: the spring-mass-damper chain of n masses, d = 2 n states, 2
+inputs, p = 5 n + 4 columns of Θ, 30 states an episode. `ask` is `Cautious` planning an episode,
+after three episodes played; the re-planned step is `observe` and `act` of `adapt="step"`; `tell` learns the 29
 steps of an episode. Medians of processor time, one thread.
 
 ![Time per call against the number of states](figures/chain.svg)
@@ -53,9 +53,7 @@ def measure(n: int) -> tuple[list[float], int]:
     context = fleet.sample_context(rng)
     found: dict[str, list[float]] = {name: [] for name in CALLS}
     begin = time.perf_counter()
-    while len(found["ask"]) < 3 or (
-        time.perf_counter() - begin < 4 and len(found["ask"]) < 50
-    ):
+    while len(found["ask"]) < 3 or (time.perf_counter() - begin < 4 and len(found["ask"]) < 50):
         found["ask"].append(timed(lambda: agent.ask(context)))
         played = fleet.play(agent.controller(context), context, rng)
         copy = fleet.agent(clqr.Cautious())
@@ -66,9 +64,11 @@ def measure(n: int) -> tuple[list[float], int]:
             episode.observe(played.states[1])
             for h in (1, 2):
 
-                def step(h: int = h, episode: clqr.Episode = episode) -> None:
-                    episode.act(played.states[h])
-                    episode.observe(played.states[h + 1])
+                def step(
+                    h: int = h, episode: clqr.Episode = episode, x: object = played.states
+                ) -> None:
+                    episode.act(x[h])
+                    episode.observe(x[h + 1])
 
                 found["re-planned step"].append(timed(step))
     return [float(np.median(found[name])) for name in CALLS], agent.decoder.estimate.shape[1]

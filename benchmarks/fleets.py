@@ -25,8 +25,8 @@ FIRST_SEED, EPISODES, UNSEEN = 70_000, 20, 100
 INTRODUCTION = f"""# Fleets, measured
 
 Written by `benchmarks/fleets.py`. A cautious agent with the fleet's noise and state limits plays
-{EPISODES} episodes, each on another machine. Its controllers then run {UNSEEN} machines never tried, drawn
-afresh for every seed. The seeds start at {FIRST_SEED}; none was used to lay out a fleet.
+{EPISODES} episodes, each on another machine. Its controllers then run {UNSEEN} machines never
+tried, drawn afresh for every seed. The seeds start at {FIRST_SEED}; none was used to lay out a fleet.
 
 ## What the features leave out
 
@@ -66,9 +66,7 @@ def run(job: tuple[str, str, int]) -> Run:
     name, adapt, seed = job
     fleet, rng = FLEETS[name](), np.random.default_rng(seed)
     agent, begin = fleet.agent(seed=seed), time.perf_counter()
-    played = [
-        fleet.teach(agent, fleet.sample_context(rng), rng, adapt) for _ in range(EPISODES)
-    ]
+    played = [fleet.teach(agent, fleet.sample_context(rng), rng, adapt) for _ in range(EPISODES)]
     seconds = time.perf_counter() - begin
     excess, left = [], 0
     for _ in range(UNSEEN):
@@ -95,8 +93,10 @@ def features_row(name: str) -> str:
         policy = clqr.solve(clqr.LinearSystem(M[:, :d], M[:, d:]), fleet.cost).policy
         dear.append(above_optimum(policy, fleet, context))
     exact = off.max() < 1e-12
-    cells = ("exact", "exact", "0") if exact else (
-        percent(np.median(off)), percent(off.max()), f"{max(dear):.1e}"
+    cells = (
+        ("exact", "exact", "0")
+        if exact
+        else (percent(np.median(off)), percent(off.max()), f"{max(dear):.1e}")
     )
     return f"| {name} | {theta.shape[1]} | {' | '.join(cells)} |"
 

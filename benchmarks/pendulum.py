@@ -1,7 +1,7 @@
 """MuJoCo's inverted pendulum, 100 machines never tried; writes docs/pendulum-measured.md.
 
-`python benchmarks/pendulum.py [seeds]`: 5 seeds unless told otherwise, from 80000; cost and features
-were chosen on seeds 0 to 2.
+`python benchmarks/pendulum.py [seeds]`: 5 seeds unless told otherwise, from 80000; weights and
+features were chosen on seeds 0 to 2.
 """
 
 import os
@@ -47,7 +47,11 @@ def run(job: tuple[str, int]) -> tuple[int, list[int], int, int]:
     fallen = 0
     for _ in range(EPISODES):
         played = rollout(
-            agent, env, context=fleet.sample_context(rng), seed=int(rng.integers(2**31)), adapt="step"
+            agent,
+            env,
+            context=fleet.sample_context(rng),
+            seed=int(rng.integers(2**31)),
+            adapt="step",
         )
         fallen += played.terminated
     long = inverted_pendulum(horizon=STEPS + 1).cost

@@ -30,8 +30,9 @@ class Canvas:
         self._image = Image.new("RGB", (WIDTH * FINER, HEIGHT * FINER), BACK)
         self._draw = ImageDraw.Draw(self._image)
         self.unit = WIDTH * FINER / width
-        self._origin = WIDTH * FINER / 2 - centre[0] * self.unit, (
-            HEIGHT * FINER / 2 + centre[1] * self.unit
+        self._origin = (
+            WIDTH * FINER / 2 - centre[0] * self.unit,
+            (HEIGHT * FINER / 2 + centre[1] * self.unit),
         )
 
     def at(self, point: Point) -> Point:
@@ -110,9 +111,7 @@ def _short(value: float) -> str:
 # -- scenes ------------------------------------------------------------------------------------
 
 
-def _path(
-    fleet: Fleet, context: Mapping[str, float], states: History, inputs: History
-) -> Canvas:
+def _path(fleet: Fleet, context: Mapping[str, float], states: History, inputs: History) -> Canvas:
     """The targets, the way gone so far, and the object with the force on it."""
     points = np.array([x[1:3] for x in states])
     targets = -fleet.cost.Q[:, 0, 1:3]
@@ -201,9 +200,7 @@ def _quadrotor(
     return canvas
 
 
-def _chain(
-    fleet: Fleet, context: Mapping[str, float], states: History, inputs: History
-) -> Canvas:
+def _chain(fleet: Fleet, context: Mapping[str, float], states: History, inputs: History) -> Canvas:
     """Masses between two walls, joined by springs; below, how each moved so far."""
     n = len(states[-1]) // 2
     canvas = Canvas((0.5, -0.1), 1.15)
@@ -247,7 +244,9 @@ def _vehicle(
     step = 0.03 * context["speed"]
     ahead = step * (len(states) - 1)
     canvas = Canvas((ahead + 4, 0), 19)
-    canvas.shape([(ahead - 20, -1.9), (ahead + 40, -1.9), (ahead + 40, 1.9), (ahead - 20, 1.9)], PALE)
+    canvas.shape(
+        [(ahead - 20, -1.9), (ahead + 40, -1.9), (ahead + 40, 1.9), (ahead - 20, 1.9)], PALE
+    )
     for edge in (-1.9, 1.9):
         canvas.line([(ahead - 20, edge), (ahead + 40, edge)], DIM, 2)
     first = 4 * int((ahead - 20) // 4)
@@ -268,7 +267,12 @@ def _vehicle(
     steer = 0.1 * float(inputs[-1][0]) if inputs else 0.0
     for front, side in ((1.1, 0.95), (1.1, -0.95), (-1.58, 0.95), (-1.58, -0.95)):
         x, y = front, side
-        wheel = [(x - 0.35, y - 0.12), (x + 0.35, y - 0.12), (x + 0.35, y + 0.12), (x - 0.35, y + 0.12)]
+        wheel = [
+            (x - 0.35, y - 0.12),
+            (x + 0.35, y - 0.12),
+            (x + 0.35, y + 0.12),
+            (x - 0.35, y + 0.12),
+        ]
         canvas.shape(body(wheel, steer if front > 0 else 0.0), INK)
     half = 0.75 + 0.1 * context["mass"] / 1000
     canvas.shape(body([(-2.2, -half), (1.9, -half), (2.2, 0), (1.9, half), (-2.2, half)]), BLUE)
@@ -302,7 +306,10 @@ def _heating(
         canvas.line([(base, zero + unit * value), (base + width, zero + unit * value)], PALE, 1)
     for index, colour in ((2, DIM), (1, ORANGE)):
         past = np.clip([float(x[index]) for x in states], -25, 8)
-        points = [(base + width * i / (fleet.cost.horizon - 1), zero + unit * float(T)) for i, T in enumerate(past)]
+        points = [
+            (base + width * i / (fleet.cost.horizon - 1), zero + unit * float(T))
+            for i, T in enumerate(past)
+        ]
         if len(points) > 1:
             canvas.line(points, colour, 2.5)
     canvas.text((252, 96), "set point", GREEN, 11)

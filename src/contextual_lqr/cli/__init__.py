@@ -18,7 +18,10 @@ app = cyclopts.App(
 )
 # Named by their place: a command imports what it needs when it is called, not before.
 app.command("contextual_lqr.cli.info:info", help="Say which version this is, and how it runs here.")
-app.command("contextual_lqr.cli.play:play", help="Watch an agent learn a fleet, in the terminal or as a GIF.")
+app.command(
+    "contextual_lqr.cli.play:play",
+    help="Watch an agent learn a fleet, in the terminal or as a GIF.",
+)
 
 
 def main() -> None:

@@ -74,7 +74,9 @@ def play(
     if target is not None:
         drawn = frames(stage, shown)
         quiet = as_json or not console.is_terminal
-        pictures = list(drawn if quiet else track(drawn, "drawing", console=console, transient=True))
+        pictures = list(
+            drawn if quiet else track(drawn, "drawing", console=console, transient=True)
+        )
         write_animation(target, pictures)
         if not as_json:
             console.print(f"{target}: {len(pictures)} pictures", highlight=False, markup=False)

@@ -28,9 +28,7 @@ IDS = {
 PENDULUM = "contextual_lqr/InvertedPendulum-v0"
 
 for _name, _id in IDS.items():
-    gymnasium.register(
-        _id, "contextual_lqr.envs.fleet_env:FleetEnv", kwargs={"fleet": _name}
-    )
+    gymnasium.register(_id, "contextual_lqr.envs.fleet_env:FleetEnv", kwargs={"fleet": _name})
 gymnasium.register(
     PENDULUM,
     "contextual_lqr.envs.inverted_pendulum:InvertedPendulum",

@@ -32,7 +32,7 @@ class FleetEnv(gymnasium.Env[dict[str, Any], Array]):
     `options={"context": {...}}`, and otherwise draws a machine.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 12}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 12}  # noqa: RUF012
 
     def __init__(self, fleet: str, render_mode: str | None = None, **options: Any) -> None:
         require(fleet in FLEETS, f"the fleets are {', '.join(FLEETS)}, not {fleet!r}")
@@ -57,9 +57,7 @@ class FleetEnv(gymnasium.Env[dict[str, Any], Array]):
         self._states, self._inputs = [np.array(self.fleet.start, float)], []
         return self._observation(), self._info()
 
-    def step(
-        self, action: Array
-    ) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
+    def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Play the input for one step."""
         require(self._states, "reset the environment before its first step")
         cost, h, x = self.fleet.cost, len(self._inputs), self._states[-1]
@@ -76,7 +74,7 @@ class FleetEnv(gymnasium.Env[dict[str, Any], Array]):
         terminated = not bool((np.abs(x) <= FARTHEST).all())
         return self._observation(), reward, terminated, truncated, self._info()
 
-    def render(self) -> Array | None:  # type: ignore[override]
+    def render(self) -> Array | None:
         """The machine as it is now."""
         if self.render_mode is None or not self._states:
             return None

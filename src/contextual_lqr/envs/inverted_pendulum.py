@@ -32,7 +32,7 @@ from contextual_lqr.fleets.physics import evenly, steady_cost
 from contextual_lqr.pictures import picture
 
 try:
-    import mujoco  # noqa: F401
+    import mujoco  # type: ignore[import-untyped]  # noqa: F401
     from gymnasium.envs.mujoco.inverted_pendulum_v5 import InvertedPendulumEnv
 except ImportError as error:
     raise MissingExtraError("MuJoCo", "mujoco") from error
@@ -95,7 +95,7 @@ class InvertedPendulum(gymnasium.Env[dict[str, Any], Array]):
     The reward is Gymnasium's: 1 for every step in which the pole stays up.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
     input_scale = 3.0
 
     def __init__(self, render_mode: str | None = None) -> None:
@@ -127,13 +127,13 @@ class InvertedPendulum(gymnasium.Env[dict[str, Any], Array]):
         require(self._engine is not None, "reset the environment before its first step")
         assert self._engine is not None
         u = self.input_scale * np.clip(np.asarray(action, float), -1, 1)
-        x, reward, terminated, truncated, _ = self._engine.step(u)
+        x, reward, terminated, truncated, _ = self._engine.step(u)  # type: ignore[no-untyped-call]
         self._states.append(x)
         self._inputs.append(u)
         info = {"context": dict(self.context)}
         return observation(x, self.context), float(reward), terminated, truncated, info
 
-    def render(self) -> Array | None:  # type: ignore[override]
+    def render(self) -> Array | None:
         """The machine as it is now, drawn by us: it needs no graphics card."""
         if self.render_mode is None or not self._states:
             return None
@@ -142,7 +142,7 @@ class InvertedPendulum(gymnasium.Env[dict[str, Any], Array]):
     def close(self) -> None:
         """Let the engine go."""
         if self._engine is not None:
-            self._engine.close()
+            self._engine.close()  # type: ignore[no-untyped-call]
             self._engine = None
 
 

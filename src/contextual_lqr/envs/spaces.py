@@ -21,9 +21,9 @@ def action_space(inputs: int) -> spaces.Box:
     return spaces.Box(-1.0, 1.0, (inputs,), np.float64)
 
 
-def observation_space(context_map: ContextMap, states: int) -> spaces.Dict:
+def observation_space(context_map: ContextMap, states: int) -> spaces.Space[Any]:
     """A dictionary as CARL's: "obs" is the state, "context" a number for each name."""
-    named = {
+    named: dict[str, spaces.Space[Any]] = {
         name: spaces.Box(low, high, (1,), np.float64)
         for name, (low, high) in (context_map.bounds or {}).items()
     }

@@ -16,7 +16,7 @@ from contextual_lqr.agent import Agent
 from contextual_lqr.checks import require
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.files import write_whole
-from contextual_lqr.fleets import FLEETS, Fleet, true_system
+from contextual_lqr.fleets import FLEETS, Fleet, path_following, true_system
 from contextual_lqr.lqr import optimal_cost, policy_cost
 from contextual_lqr.pictures import picture
 from contextual_lqr.problem import Trajectory
@@ -62,10 +62,9 @@ class Stage:
 
     def __init__(self, name: str) -> None:
         require(name in NAMES, f"the fleets are {', '.join(NAMES)}, not {name!r}")
-        self.name = name
+        self.name, self.fleet = name, FLEETS.get(name, path_following)()
         self._env: Any = None
         if name in FLEETS:
-            self.fleet = FLEETS[name]()
             return
         try:
             import gymnasium
@@ -74,7 +73,7 @@ class Stage:
         from contextual_lqr.envs import PENDULUM as ID
         from contextual_lqr.envs.inverted_pendulum import inverted_pendulum
 
-        self.fleet: Fleet = inverted_pendulum()
+        self.fleet = inverted_pendulum()
         self._env = gymnasium.make(ID)
         self._long = inverted_pendulum(horizon=251).cost
 
@@ -97,7 +96,9 @@ class Stage:
         """The least expected cost of this machine."""
         if self._env is not None:
             return None
-        return float(optimal_cost(true_system(self.fleet, context), self.fleet.cost, self.fleet.start))
+        return float(
+            optimal_cost(true_system(self.fleet, context), self.fleet.cost, self.fleet.start)
+        )
 
     def score(self, agent: Agent, contexts: list[dict[str, float]]) -> float:
         """How good the estimate's controllers are on these machines, in the median."""
@@ -122,9 +123,7 @@ def episodes(
     adapt: Literal["episode", "step"] = "step",
 ) -> Iterator[Played]:
     """Learn from one machine after the other."""
-    require(
-        strategy in STRATEGIES, f"the strategies are {', '.join(STRATEGIES)}, not {strategy!r}"
-    )
+    require(strategy in STRATEGIES, f"the strategies are {', '.join(STRATEGIES)}, not {strategy!r}")
     require(number >= 1, f"there must be at least 1 episode, not {number!r}")
     require(seed >= 0, f"seed must be at least 0, not {seed!r}")
     fleet, rng = stage.fleet, np.random.default_rng([seed, 1])
@@ -137,9 +136,7 @@ def episodes(
         context = fleet.sample_context(rng)
         played = stage.teach(agent, context, rng, adapt)
         cost = cost_along(fleet, played)
-        yield Played(
-            k, context, played, cost, stage.optimum(context), stage.score(agent, unseen)
-        )
+        yield Played(k, context, played, cost, stage.optimum(context), stage.score(agent, unseen))
 
 
 def cost_along(fleet: Fleet, played: Trajectory) -> float:
@@ -152,7 +149,9 @@ def cost_along(fleet: Fleet, played: Trajectory) -> float:
 def frames(stage: Stage, shown: list[Played]) -> Iterator[UInt8[Array, "height width 3"]]:
     """Pictures of some of the episodes, the first ones and the last among them."""
     last = len(shown) - 1
-    chosen = sorted({round(last * (i / (SHOWN_EPISODES - 1)) ** 1.5) for i in range(SHOWN_EPISODES)})
+    chosen = sorted(
+        {round(last * (i / (SHOWN_EPISODES - 1)) ** 1.5) for i in range(SHOWN_EPISODES)}
+    )
     for k in chosen:
         played = shown[k]
         x, u = played.trajectory.states, played.trajectory.inputs
@@ -176,9 +175,7 @@ def write_animation(path: Path, pictures: list[Array], each: int = 80) -> None:
     """An animated GIF, `each` milliseconds a picture, written whole or not at all."""
     from PIL import Image
 
-    first, *rest = (
-        Image.fromarray(one).quantize(64, dither=Image.Dither.NONE) for one in pictures
-    )
+    first, *rest = (Image.fromarray(one).quantize(64, dither=Image.Dither.NONE) for one in pictures)
     content = io.BytesIO()
     first.save(content, "GIF", save_all=True, append_images=rest, duration=each, loop=0)
     write_whole(path, content.getvalue())

@@ -20,7 +20,14 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import by_column, checked_ranges, discretised, evenly, steady_cost
+from contextual_lqr.fleets.physics import (
+    by_column,
+    check_step,
+    checked_ranges,
+    discretised,
+    evenly,
+    steady_cost,
+)
 
 GRAVITY, FORCE_UNIT = 9.81, 10.0
 
@@ -34,6 +41,7 @@ def cart_pole(
     noise: float = 2e-3,
 ) -> Fleet:
     """Carts (kg) with poles (kg, m); `noise` is a standard deviation in the unit of each state."""
+    check_step(dt, noise)
     ranges = checked_ranges({"cart_mass": cart_mass, "pole_mass": pole_mass, "length": length})
     D = "(4*cart_mass + pole_mass)"
     gravity = f"2*(cart_mass + pole_mass)/(length*{D})"
@@ -45,12 +53,12 @@ def cart_pole(
     )
 
     def truth(context: Mapping[str, float]) -> tuple[Array, Array]:
-        M, m, l = context["cart_mass"], context["pole_mass"], context["length"] / 2
+        M, m, half = context["cart_mass"], context["pole_mass"], context["length"] / 2
         D = 4 * M + m
         A, B = np.zeros((4, 4)), np.zeros((4, 1))
         A[0, 1] = A[2, 3] = 1
-        A[1, 2], A[3, 2] = -3 * GRAVITY * m / D, 3 * GRAVITY * (M + m) / (l * D)
-        B[1, 0], B[3, 0] = FORCE_UNIT * 4 / D, -FORCE_UNIT * 3 / (l * D)
+        A[1, 2], A[3, 2] = -3 * GRAVITY * m / D, 3 * GRAVITY * (M + m) / (half * D)
+        B[1, 0], B[3, 0] = FORCE_UNIT * 4 / D, -FORCE_UNIT * 3 / (half * D)
         return discretised(A, B, dt)
 
     return Fleet(

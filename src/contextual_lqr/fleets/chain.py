@@ -1,14 +1,14 @@
 """A chain of n equal masses between two walls, joined by springs and dampers: the scaling fleet.
 
-State [displacements (m), velocities (m/s)], 2 n of them; inputs forces (N) on the first and the last
-mass. With mass m, stiffness k and damping c of every joint, and T the n × n matrix with 2 on the
-diagonal and -1 beside it,
+State [displacements (m), velocities (m/s)], 2 n of them; inputs forces (N) on the first and the
+last mass. With mass m, stiffness k and damping c of every joint, and T the n × n matrix with 2 on
+the diagonal and -1 beside it,
 
     displacement'' = -(k/m) T displacement - (c/m) T velocity + force / m
 
 which is Newton's law, and in any textbook on vibrations. It is affine in 1, k/m, c/m and 1/m. One
-step of it, exp(A dt), is so nearly: features of the second order, (k/m)² and k/m², take up most
-of the rest.
+step of it, exp(A dt), is so nearly. What comes first in the rest is given to the columns that feel
+it: velocities have k/m besides c/m, because a spring acts within the step, and forces k/m².
 """
 
 from __future__ import annotations
@@ -20,7 +20,14 @@ from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import by_column, checked_ranges, discretised, evenly, steady_cost
+from contextual_lqr.fleets.physics import (
+    by_column,
+    check_step,
+    checked_ranges,
+    discretised,
+    evenly,
+    steady_cost,
+)
 
 
 def chain(
@@ -34,6 +41,7 @@ def chain(
 ) -> Fleet:
     """Masses (kg), springs (N/m), dampers (N s/m); `noise` is the standard deviation of a state."""
     require(n >= 1 and n == int(n), f"n must be a whole number of at least 1, not {n!r}")
+    check_step(dt, noise)
     ranges = checked_ranges({"mass": mass, "stiffness": stiffness, "damping": damping})
     stiff, damp = "stiffness/mass", "damping/mass"
     T = 2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)

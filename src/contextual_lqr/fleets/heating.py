@@ -21,7 +21,13 @@ from numpy import ndarray as Array
 
 from contextual_lqr.context import FeatureContext
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import checked_ranges, discretised, evenly, steady_cost
+from contextual_lqr.fleets.physics import (
+    check_step,
+    checked_ranges,
+    discretised,
+    evenly,
+    steady_cost,
+)
 
 AIR, EXCHANGE, OUTSIDE = 0.5, 0.4, -20.0
 
@@ -34,6 +40,7 @@ def heating(
     noise: float = 0.05,
 ) -> Fleet:
     """Walls with a capacity (kWh/K) and a heat loss (kW/K); `noise` is a standard deviation (K)."""
+    check_step(dt, noise)
     ranges = checked_ranges({"capacity": capacity, "loss": loss})
 
     def truth(context: Mapping[str, float]) -> tuple[Array, Array]:

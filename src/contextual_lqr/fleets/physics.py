@@ -43,6 +43,13 @@ def checked_ranges(given: Ranges, positive: bool = True) -> dict[str, tuple[floa
     return dict(given)
 
 
+def check_step(dt: float, noise: float) -> None:
+    """Refuse a time step or a noise that is none."""
+    require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
+    good = 0 <= noise < np.inf
+    require(good, f"noise must be a standard deviation of at least 0, not {noise!r}")
+
+
 def by_column(
     states: Sequence[Sequence[str]], inputs: Sequence[Sequence[str]], bounds: Ranges
 ) -> BlockContext:

@@ -1,9 +1,10 @@
 """A quadrotor in a vertical plane, about hover, with a payload below it.
 
-State [1, x (m), z (m), tilt (rad), x rate, z rate (m/s), tilt rate (rad/s)]; inputs the thrust beyond
-the weight of the empty vehicle (N), and the torque in units of 0.1 N m. A payload is fixed some way
-(the arm) below a vehicle of 0.5 kg. With m the mass of both and J the inertia about their common
-centre of mass, which is where x and z are taken, near hover
+State [1, x (m), z (m), tilt (rad), x rate, z rate (m/s), tilt rate (rad/s)]; inputs the thrust
+beyond the weight of the empty vehicle (N), and the torque in units of 0.1 N m. A payload is fixed
+some way (the arm) below a vehicle of 0.5 kg. With m the mass of both and J the inertia about their
+common centre of mass, which is where x and z are taken, near hover (a small tilt, and a thrust near
+the weight of both)
 
     x'' = g tilt,   z'' = thrust / m - g payload / m,   tilt'' = torque / J
     m = 0.5 + payload,   J = 0.005 + 0.5 payload / m arm²
@@ -23,7 +24,13 @@ from numpy import ndarray as Array
 
 from contextual_lqr.context import FeatureContext
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import checked_ranges, discretised, evenly, steady_cost
+from contextual_lqr.fleets.physics import (
+    check_step,
+    checked_ranges,
+    discretised,
+    evenly,
+    steady_cost,
+)
 
 GRAVITY, EMPTY, INERTIA, TORQUE_UNIT = 9.81, 0.5, 0.005, 0.1
 
@@ -36,6 +43,7 @@ def quadrotor(
     noise: float = 2e-3,
 ) -> Fleet:
     """Payloads (kg) on arms (m); `noise` is a standard deviation in the unit of each state."""
+    check_step(dt, noise)
     ranges = checked_ranges({"payload": payload, "arm": arm}, positive=False)
     mass = f"({EMPTY} + payload)"
     inertia = f"({INERTIA} + {EMPTY}*payload*arm**2/{mass})"
@@ -52,9 +60,7 @@ def quadrotor(
 
     return Fleet(
         context_map=FeatureContext(features, states=7, inputs=2, bounds=ranges),
-        cost=steady_cost(
-            horizon, np.array([0, 1, 1, 1, 0.1, 0.1, 0.1]), np.array([0.02, 0.02])
-        ),
+        cost=steady_cost(horizon, np.array([0, 1, 1, 1, 0.1, 0.1, 0.1]), np.array([0.02, 0.02])),
         start=np.array([1, 0.5, -0.5, 0, 0, 0, 0]),
         noise=np.diag([0.0, *[noise**2] * 6]),
         sample_context=evenly(ranges),

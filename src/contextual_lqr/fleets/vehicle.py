@@ -12,7 +12,8 @@ affine in 1, 1/m and 1/(m v):
                 + [(f c_f - r c_r) heading + f c_f steering] / (m ρ²)
 
 The tyres are stiff: at 15 m/s a light car forgets its lateral velocity within two or three steps.
-So one step, exp(A dt), needs features of the second order too: 1/(m v)², 1/(m² v), and 1/(m v)³.
+So one step, exp(A dt), needs features of the second order too: 1/(m v)² for both rates, 1/(m² v)
+for heading and steering.
 """
 
 from __future__ import annotations
@@ -23,7 +24,14 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import by_column, checked_ranges, discretised, evenly, steady_cost
+from contextual_lqr.fleets.physics import (
+    by_column,
+    check_step,
+    checked_ranges,
+    discretised,
+    evenly,
+    steady_cost,
+)
 
 # N/rad for each axle (two tyres); m; m². The figures are those of the book's passenger car.
 FRONT, REAR, TO_FRONT, TO_REAR, GYRATION = 160_000.0, 160_000.0, 1.1, 1.58, 2873 / 1573
@@ -38,6 +46,7 @@ def vehicle(
     noise: float = 5e-3,
 ) -> Fleet:
     """Cars (kg) at speeds (m/s); `noise` is a standard deviation in the unit of each state."""
+    check_step(dt, noise)
     ranges = checked_ranges({"mass": mass, "speed": speed})
     a, b = "(1500/mass)", "(30000/(mass*speed))"
     context_map = by_column(
