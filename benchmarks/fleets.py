@@ -26,7 +26,8 @@ INTRODUCTION = f"""# Fleets, measured
 
 Written by `benchmarks/fleets.py`. A cautious agent with the fleet's noise and state limits plays
 {EPISODES} episodes, each on another machine. Its controllers then run {UNSEEN} machines never
-tried, drawn afresh for every seed. The seeds start at {FIRST_SEED}; none was used to lay out a fleet.
+tried, drawn afresh for every seed. The seeds start at {FIRST_SEED}; none was used to lay
+out a fleet.
 
 ## What the features leave out
 

@@ -10,6 +10,7 @@ from PIL import Image
 
 from contextual_lqr import InputError
 from contextual_lqr.cli.play import FleetName, StrategyName
+from contextual_lqr.experiments import playing
 from contextual_lqr.experiments.playing import (
     NAMES,
     STRATEGIES,
@@ -27,31 +28,34 @@ def test_the_command_knows_every_fleet_and_strategy() -> None:
 
 
 def test_the_table_and_the_json_say_the_same(tmp_path: Path) -> None:
-    arguments = ["play", "--fleet", "heating", "--episodes", "2", "--adapt", "episode"]
-    text = output(*arguments, "--render", str(tmp_path / "room.gif"))
+    arguments = ["play", "--fleet", "path-following", "--episodes", "2", "--adapt", "episode"]
+    text = output(*arguments, "--render", str(tmp_path / "path.gif"))
     facts = json.loads(output(*arguments, "--json"))
     assert max(map(len, text.splitlines())) <= 80
     assert [fact["episode"] for fact in facts] == [1, 2]
     for fact in facts:
         assert f"{fact['cost']:.3g}" in text
-        assert set(fact["context"]) == {"capacity", "loss"}
+        assert set(fact["context"]) == {"mass"}
         assert fact["cost"] > 0.5 * fact["optimum"]
-    with Image.open(tmp_path / "room.gif") as animation:
-        assert animation.n_frames == 2 * 30
+    with Image.open(tmp_path / "path.gif") as animation:
+        assert animation.n_frames == 2 * 20
         assert animation.size == (480, 360)
-    assert [path.name for path in tmp_path.iterdir()] == ["room.gif"]
+    assert [path.name for path in tmp_path.iterdir()] == ["path.gif"]
 
 
-def test_learning_is_seen() -> None:
+def test_learning_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     stage = Stage("path-following")
     played = list(episodes(stage, number=5, adapt="episode"))
     assert played[-1].unseen < 0.05 < played[0].unseen
     assert played[-1].cost < played[0].cost
     again = list(episodes(stage, number=5, adapt="episode"))
     assert [one.cost for one in again] == [one.cost for one in played]
+    monkeypatch.setattr(playing, "picture", lambda *arguments: arguments)
     drawn = list(frames(stage, played))
     assert len(drawn) == 5 * 20  # all five episodes, all twenty states
-    assert len(list(frames(stage, played[:1]))) == 20
+    assert [len(states) for *_, states, _, _ in drawn] == 5 * list(range(1, 21))
+    assert len({title for *_, title in frames(stage, 30 * played[:1])}) == 1
+    assert len(list(frames(stage, 30 * played[:1]))) == 8 * 20  # of many episodes, eight
 
 
 def test_the_cost_of_an_episode_counts_every_stage() -> None:

@@ -46,7 +46,7 @@ def rollout(
 
     The context is that of `reset(options={"context": ...})` if given; the environment must tell it,
     in the observation's "context" or in the info. Of its values an agent is given those that its
-    map names. `state` takes the state from an observation, by default its "obs", or all of it.
+    map names. The state is the observation's "obs", or all of it, or what `state` makes of that.
     Actions are inputs divided by the environment's `input_scale`, if it has one, and clipped to
     its bounds; what was clipped is what is learnt from. `cost` is for an agent's episode alone.
     """
@@ -116,7 +116,7 @@ class _Run:
         self._see(seen)
 
     def _see(self, seen: Any) -> None:
-        inner = seen["obs"] if self._state is None and isinstance(seen, Mapping) else seen
+        inner = seen["obs"] if isinstance(seen, Mapping) and "obs" in seen else seen
         found = inner if self._state is None else self._state(inner)
         self.states.append(np.array(found, float))
         if self._render:
