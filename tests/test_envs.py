@@ -135,6 +135,18 @@ def test_what_is_wrong_is_refused() -> None:
         InvertedPendulum().step(np.zeros(1))
 
 
+def test_what_was_played_must_be_an_input() -> None:
+    agent = small_agent()
+    with agent.episode({"mass": 1.0}) as episode:
+        episode.act([1.0])
+        with pytest.raises(InputError, match="played must have shape"):
+            episode.observe([0.9], played=[1.0, 2.0])
+        with pytest.raises(InputError, match="played must be finite"):
+            episode.observe([0.9], played=[math.nan])
+        episode.observe([0.9], played=[0.5])
+    assert agent.decoder.rows == 1
+
+
 # -- rollout -----------------------------------------------------------------------------------
 
 

@@ -22,6 +22,10 @@ from contextual_lqr.experiments.playing import (
 from test_cli import COMMAND, output, run
 
 
+def test_help_fits_the_terminal() -> None:
+    assert max(map(len, output("play", "--help").splitlines())) <= 80
+
+
 def test_the_command_knows_every_fleet_and_strategy() -> None:
     assert get_args(FleetName) == NAMES
     assert get_args(StrategyName) == tuple(STRATEGIES)

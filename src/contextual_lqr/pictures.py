@@ -96,14 +96,14 @@ def picture(
     """The machine of this fleet after the last of these states, as red, green and blue bytes."""
     canvas = SCENES[name](fleet, context, states, inputs)
     named = [(key.replace("_", " "), context[key], fleet.units.get(key, "")) for key in context]
-    said = "   ".join(f"{key} {_short(value)} {unit}".strip() for key, value, unit in named)
+    said = "   ".join(f"{key} {short(value)} {unit}".strip() for key, value, unit in named)
     canvas.text((12, 8), title or name.replace("-", " "), size=15)
     canvas.text((12, HEIGHT - 24), said, DIM)
     canvas.text((WIDTH - 92, 10), f"step {len(states) - 1}", DIM)
     return canvas.pixels()
 
 
-def _short(value: float) -> str:
+def short(value: float) -> str:
     """Three digits, and no exponent for what people say without one."""
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 

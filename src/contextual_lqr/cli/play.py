@@ -21,6 +21,7 @@ from contextual_lqr.experiments.playing import (
     frames,
     write_animation,
 )
+from contextual_lqr.pictures import short
 
 ROWS = 15
 FleetName = Literal[
@@ -94,7 +95,7 @@ def _table(stage: Stage, shown: list[Played]) -> Table:
     for name in ("steps", "cost", *(() if engine else ("opt.",)), unseen):
         table.add_column(name, justify="right")
     for one in shown[-ROWS:]:
-        cells = [f"{value:.3g}" for value in one.context.values()]
+        cells = [short(value) for value in one.context.values()]
         cells += [str(len(one.trajectory)), f"{one.cost:.3g}"]
         cells += [] if one.optimum is None else [f"{one.optimum:.3g}"]
         cells += [f"{one.unseen:.0f}" if engine else _percent(one.unseen)]

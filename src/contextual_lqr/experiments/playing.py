@@ -175,7 +175,9 @@ def write_animation(path: Path, pictures: list[Array], each: int = 80) -> None:
     """An animated GIF, `each` milliseconds a picture, written whole or not at all."""
     from PIL import Image
 
-    first, *rest = (Image.fromarray(one).quantize(64, dither=Image.Dither.NONE) for one in pictures)
+    first, *rest = (
+        Image.fromarray(one).quantize(128, Image.Quantize.MAXCOVERAGE) for one in pictures
+    )
     content = io.BytesIO()
     first.save(content, "GIF", save_all=True, append_images=rest, duration=each, loop=0)
     write_whole(path, content.getvalue())
