@@ -1,13 +1,16 @@
 """What every simulated fleet must keep to, and the paper's experiment on one of them."""
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.integrate import solve_ivp
 
 from contextual_lqr import (
     ConfidenceSet,
+    ContextError,
     Decoder,
     InputError,
     LinearPolicy,
@@ -16,10 +19,19 @@ from contextual_lqr import (
     policy_cost,
     solve,
 )
-from contextual_lqr.fleets import Fleet, path_following, true_decoder, true_system
+from contextual_lqr.fleets import (
+    FLEETS,
+    Fleet,
+    chain,
+    misfit,
+    path_following,
+    quadrotor,
+    true_decoder,
+    true_system,
+)
 
 STATE = [1.0, 0.3, -0.2, 0.1, 0.4]
-FLEETS: dict[str, dict[str, Any]] = {
+PATHS: dict[str, dict[str, Any]] = {
     "circle": {"path": "circle"},
     "circle, literal": {"path": "circle", "closed_curves": "literal", "decay": 1.0},
     "parabola": {"path": "parabola", "start": "origin"},
@@ -29,13 +41,28 @@ FLEETS: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=FLEETS)
+# A fleet joins all the tests that every fleet must pass by one line here, or by being in FLEETS.
+EVERY: dict[str, Callable[[], Fleet]] = {
+    **{name: lambda o=options: path_following(**o) for name, options in PATHS.items()},
+    **FLEETS,
+    "chain of one": lambda: chain(1),
+    "quadrotor, always loaded": lambda: quadrotor(payload=(0.1, 0.2), horizon=5),
+}
+PHYSICAL = [name for name in FLEETS if name != "path-following"]
+
+
+@pytest.fixture(params=EVERY)
+def fleet(request: pytest.FixtureRequest) -> Fleet:
+    return EVERY[request.param]()
+
+
+@pytest.fixture(params=PATHS)
 def options(request: pytest.FixtureRequest) -> dict[str, Any]:
-    return {"horizon": 20, "start": "path", "closed_curves": "turn"} | FLEETS[request.param]
+    return {"horizon": 20, "start": "path", "closed_curves": "turn"} | PATHS[request.param]
 
 
 @pytest.fixture
-def fleet(options: dict[str, Any]) -> Fleet:
+def path_fleet(options: dict[str, Any]) -> Fleet:
     return path_following(**options)
 
 
@@ -51,16 +78,15 @@ def some_policy(fleet: Fleet, seed: int = 0) -> LinearPolicy:
 
 def test_an_episode_obeys_the_truth_but_for_noise(fleet: Fleet) -> None:
     rng, shocks = np.random.default_rng(0), []
-    for _ in range(200):
+    for _ in range(60):
         context = fleet.sample_context(rng)
         played = fleet.play(some_policy(fleet), context, rng)
         y = np.concatenate((played.states[:-1], played.inputs), 1)
-        M = true_decoder(fleet) @ fleet.context_map.matrix(context)
+        system = true_system(fleet, context)
+        M = np.hstack((system.A, system.B))
         shocks.append(played.states[1:] - y @ M.T)
         assert np.array_equal(played.states[0], fleet.start)
         assert len(played.states) == fleet.cost.horizon
-        system = true_system(fleet, context)
-        assert np.array_equal(np.hstack((system.A, system.B)), M)
         assert np.array_equal(system.noise, fleet.noise)
     w = np.concatenate(shocks)
     exact = np.diag(fleet.noise) == 0
@@ -100,10 +126,195 @@ def test_every_feature_of_the_context_changes_the_dynamics(fleet: Fleet) -> None
 
 
 def test_a_state_bound_ends_an_episode(fleet: Fleet) -> None:
-    wild = LinearPolicy(np.full((fleet.cost.horizon - 1, 2, 5), 3.0))
-    played = fleet.play(wild, {"mass": 0.1}, np.random.default_rng(4), state_bound=50.0)
+    rng = np.random.default_rng(4)
+    wild = LinearPolicy(
+        np.full((fleet.cost.horizon - 1, fleet.cost.input_size, len(fleet.start)), 30.0)
+    )
+    played = fleet.play(wild, fleet.sample_context(rng), rng, state_bound=50.0)
     assert len(played.states) < fleet.cost.horizon
     assert np.abs(played.states[-1]).max() > 50 >= np.abs(played.states[:-1]).max()
+
+
+def test_a_fleet_says_what_its_numbers_are(fleet: Fleet) -> None:
+    assert len(fleet.states) == len(fleet.start)
+    assert len(fleet.inputs) == fleet.cost.input_size
+    assert set(fleet.units) == set(fleet.context_map.names or ())
+    assert np.array_equal(fleet.noise_level**2, np.diag(fleet.noise))
+    limit = np.inf if fleet.state_limit is None else np.array(fleet.state_limit)
+    assert (np.abs(fleet.start) < limit).all()
+
+
+def test_a_context_that_is_none_is_refused(fleet: Fleet) -> None:
+    context = fleet.sample_context(np.random.default_rng(5))
+    name = next(iter(context))
+    for bad in ({}, context | {"colour": 1.0}, context | {name: math.nan}, context | {name: 1e9}):
+        with pytest.raises(ContextError):
+            true_system(fleet, bad)
+
+
+def test_a_live_episode_is_what_the_agent_was_told(fleet: Fleet) -> None:
+    rng = np.random.default_rng(6)
+    agent, context = fleet.agent(), fleet.sample_context(rng)
+    played = fleet.teach(agent, context, rng)
+    other = Decoder(
+        fleet.context_map, agent.decoder.regularisation, noise_level=agent.decoder.noise_level
+    )
+    other.update(context, played)
+    assert agent.decoder.rows == len(played)
+    assert np.array_equal(agent.decoder.estimate, other.estimate)
+    assert np.array_equal(played.states[0], fleet.start)
+
+
+# What the best Θ may miss, relative to [A - I, B]; docs/fleets.md says so.
+MISSES = {
+    "path-following": 1e-15,
+    "quadrotor": 1e-12,
+    "cart-pole": 2e-3,
+    "heating": 5e-3,
+    "vehicle": 1e-2,
+    "chain": 0.08,
+}
+
+
+@pytest.mark.parametrize("name", FLEETS)
+def test_the_features_are_as_good_as_they_are_said_to_be(name: str) -> None:
+    fleet, rng = FLEETS[name](), np.random.default_rng(7)
+    contexts = [fleet.sample_context(rng) for _ in range(40)]
+    off = misfit(fleet, contexts).max()
+    assert off <= MISSES[name]
+    exact = name in ("path-following", "quadrotor")
+    assert exact or off > MISSES[name] / 20  # nobody claims less than there is
+    theta, d = true_decoder(fleet), len(fleet.start)
+    for context in contexts[:10]:
+        M, truth = theta @ fleet.context_map.matrix(context), true_system(fleet, context)
+        policy = solve(LinearSystem(M[:, :d], M[:, d:]), fleet.cost).policy
+        paid = policy_cost(policy, truth, fleet.cost, fleet.start)
+        assert paid <= (1 + 2e-4) * optimal_cost(truth, fleet.cost, fleet.start)
+
+
+@pytest.mark.parametrize(
+    ("name", "adapt", "episodes"),
+    [("cart-pole", "step", 8), ("quadrotor", "episode", 15), ("heating", "episode", 15)],
+)
+def test_an_agent_learns_the_fleet(name: str, adapt: Any, episodes: int) -> None:
+    """The claim of docs/fleets-measured.md, small: some episodes, then machines never tried."""
+    fleet, rng = FLEETS[name](), np.random.default_rng(8)
+    agent, above = fleet.agent(), []
+    for _ in range(episodes):
+        fleet.teach(agent, fleet.sample_context(rng), rng, adapt)
+    for _ in range(15):
+        context = fleet.sample_context(rng)
+        truth, policy = true_system(fleet, context), agent.controller(context)
+        best = optimal_cost(truth, fleet.cost, fleet.start)
+        above.append(policy_cost(policy, truth, fleet.cost, fleet.start) / best - 1)
+        states = fleet.play(policy, context, rng).states
+        assert (np.abs(states) <= np.array(fleet.state_limit)).all()
+    assert np.median(above) < 0.02
+
+
+# -- physics -----------------------------------------------------------------------------------
+# The equations of motion, not linearised, and written in another way than in the fleets.
+
+
+def cart_and_pole(x: Any, u: Any, c: dict[str, float]) -> Any:
+    """Lagrange: the mass matrix times the accelerations is what pushes."""
+    M, m, half, (angle, rate) = c["cart_mass"], c["pole_mass"], c["length"] / 2, x[2:]
+    mass = [[M + m, m * half * math.cos(angle)], [m * half * math.cos(angle), 4 / 3 * m * half**2]]
+    push = [10 * u[0] + m * half * rate**2 * math.sin(angle), m * 9.81 * half * math.sin(angle)]
+    slide, turn = np.linalg.solve(mass, push)
+    return [x[1], slide, rate, turn]
+
+
+def rotors(x: Any, u: Any, c: dict[str, float]) -> Any:
+    """Two bodies on a rod, thrust along the body's axis."""
+    low = c["payload"]
+    both, thrust = 0.5 + low, 0.5 * 9.81 + u[0]
+    above = low / both * c["arm"]  # of the vehicle over the centre of mass
+    inertia = 0.005 + 0.5 * above**2 + low * (c["arm"] - above) ** 2
+    lean = thrust / both * math.sin(x[3])
+    return [0, *x[4:], lean, thrust / both * math.cos(x[3]) - 9.81, 0.1 * u[1] / inertia]
+
+
+def springs(x: Any, u: Any, c: dict[str, float]) -> Any:
+    """Each mass feels its two joints; the walls stand still."""
+    n = len(x) // 2
+    places, speeds = [0, *x[:n], 0], [0, *x[n:], 0]
+    pull = [0.0] * n
+    for i in range(n):
+        for j in (i, i + 2):
+            pull[i] += c["stiffness"] * (places[j] - places[i + 1])
+            pull[i] += c["damping"] * (speeds[j] - speeds[i + 1])
+    pull[0] += u[0]
+    pull[-1] += u[1]
+    return [*x[n:], *(force / c["mass"] for force in pull)]
+
+
+def single_track(x: Any, u: Any, c: dict[str, float]) -> Any:
+    """Slip angles, forces of the axles, and Newton and Euler in the car's frame."""
+    m, v, yaw = c["mass"], c["speed"], x[3]
+    side = (x[1] - v * math.sin(x[2])) / math.cos(x[2])  # lateral speed in the car's frame
+    front = 160_000 * (0.1 * u[0] - math.atan2(side + 1.1 * yaw, v))
+    rear = 160_000 * -math.atan2(side - 1.58 * yaw, v)
+    slide, turn = (front + rear) / m - v * yaw, (1.1 * front - 1.58 * rear) / (m * 2873 / 1573)
+    return [x[1], slide + v * yaw, yaw, turn]
+
+
+def room(x: Any, u: Any, c: dict[str, float]) -> Any:
+    """Heat flows, in kW, from warm to cold."""
+    inwards, outwards = 0.4 * (x[1] - x[2]), c["loss"] * (x[2] + 20)
+    return [0, (u[0] - inwards) / 0.5, (inwards - outwards) / c["capacity"]]
+
+
+EQUATIONS: dict[str, tuple[Any, float]] = {
+    "cart-pole": (cart_and_pole, 0.04),
+    "quadrotor": (rotors, 0.05),
+    "chain": (springs, 0.2),
+    "vehicle": (single_track, 0.03),
+    "heating": (room, 0.25),
+}
+
+
+@pytest.mark.parametrize("name", PHYSICAL)
+def test_a_step_is_that_of_the_equations_of_motion(name: str) -> None:
+    fleet, (equation, dt) = FLEETS[name](), EQUATIONS[name]
+    rng = np.random.default_rng(9)
+    for _ in range(6):
+        context = fleet.sample_context(rng)
+        x = 1e-6 * rng.standard_normal(len(fleet.start))
+        u = 1e-6 * rng.standard_normal(fleet.cost.input_size)
+        if fleet.noise[0, 0] == 0:
+            x[0] = 1.0  # the constant coordinate
+        if name == "quadrotor":
+            u[0] += 9.81 * context["payload"]  # hover
+        exact = solve_ivp(
+            lambda t, y, u=u, c=context: equation(y, u, c), (0, dt), x, rtol=1e-12, atol=1e-18
+        ).y[:, -1]
+        system = true_system(fleet, context)
+        step = system.A @ x + system.B @ u
+        assert np.abs(step - exact).max() <= 1e-4 * np.abs(exact - x).max()
+
+
+@pytest.mark.parametrize(
+    ("make", "bad", "match"),
+    [
+        ("cart-pole", {"length": (1.0, 0.5)}, "length must be a range 0 < low < high"),
+        ("cart-pole", {"cart_mass": (0.0, 1.0)}, "cart_mass must be a range 0 < low"),
+        ("quadrotor", {"payload": (-0.1, 1.0)}, "payload must be a range 0 <= low < high"),
+        ("quadrotor", {"arm": (0.1, math.inf)}, "arm must be a range"),
+        ("chain", {"n": 0}, "n must be a whole number of at least 1"),
+        ("vehicle", {"speed": (0.0, 30.0)}, "speed must be a range 0 < low"),
+        ("vehicle", {"dt": 0.0}, "dt must be a positive number"),
+        ("chain", {"dt": math.nan}, "dt must be a positive number"),
+        ("heating", {"noise": -1.0}, "noise must be a standard deviation"),
+        ("heating", {"loss": (math.nan, 1.0)}, "loss must be a range"),
+        ("heating", {"horizon": 1}, "horizon must be at least 2"),
+    ],
+)
+def test_bad_arguments_of_physical_fleets_are_refused(
+    make: str, bad: dict[str, Any], match: str
+) -> None:
+    with pytest.raises(InputError, match=match):
+        FLEETS[make](**bad)
 
 
 # -- path following ----------------------------------------------------------------------------
@@ -131,36 +342,38 @@ def targets_of(options: dict[str, Any]) -> np.ndarray:
 
 
 def test_the_cost_is_the_squared_distance_to_the_targets(
-    fleet: Fleet, options: dict[str, Any]
+    path_fleet: Fleet, options: dict[str, Any]
 ) -> None:
     targets = targets_of(options)
-    assert fleet.cost.horizon == options["horizon"] == len(targets)
+    assert path_fleet.cost.horizon == options["horizon"] == len(targets)
     rng = np.random.default_rng(5)
-    for Q, target in zip(fleet.cost.Q, targets, strict=True):
+    for Q, target in zip(path_fleet.cost.Q, targets, strict=True):
         x = np.array([1, *rng.normal(0, 3, 4)])
         assert x @ Q @ x == pytest.approx(((x[1:3] - target) ** 2).sum(), rel=1e-12)
-    assert (np.eye(2) == fleet.cost.R).all()
+    assert (np.eye(2) == path_fleet.cost.R).all()
     start = options["start"]
     if isinstance(start, str):
         start = [1, *(targets[0] if start == "path" else (0, 0)), 0, 0]
-    assert fleet.start == pytest.approx(np.array(start), abs=1e-15)
+    assert path_fleet.start == pytest.approx(np.array(start), abs=1e-15)
 
 
-def test_the_dynamics_are_those_of_a_pushed_object(fleet: Fleet, options: dict[str, Any]) -> None:
+def test_the_dynamics_are_those_of_a_pushed_object(
+    path_fleet: Fleet, options: dict[str, Any]
+) -> None:
     k = options.get("decay", 0.7)
-    system = true_system(fleet, {"mass": 4.0})
+    system = true_system(path_fleet, {"mass": 4.0})
     x, u = np.array([1, 0.3, -2, 0.5, 7]), np.array([3.0, -1.0])
     after = [1, 0.8, 5, 0.5 * k + 0.75, 7 * k - 0.25]
     assert system.A @ x + system.B @ u == pytest.approx(np.array(after), rel=1e-14)
-    assert np.array_equal(fleet.noise, np.diag([0, 1e-4, 1e-4, 1e-4, 1e-4]))
+    assert np.array_equal(path_fleet.noise, np.diag([0, 1e-4, 1e-4, 1e-4, 1e-4]))
 
 
-def test_the_constant_coordinate_stays_exactly_one(fleet: Fleet) -> None:
+def test_the_constant_coordinate_stays_exactly_one(path_fleet: Fleet) -> None:
     rng = np.random.default_rng(6)
-    wild = LinearPolicy(np.full((fleet.cost.horizon - 1, 2, 5), 3.0))
-    for policy in (some_policy(fleet), wild):
+    wild = LinearPolicy(np.full((path_fleet.cost.horizon - 1, 2, 5), 3.0))
+    for policy in (some_policy(path_fleet), wild):
         for _ in range(20):
-            played = fleet.play(policy, fleet.sample_context(rng), rng)
+            played = path_fleet.play(policy, path_fleet.sample_context(rng), rng)
             assert (played.states[:, 0] == 1).all()
     assert np.abs(played.states).max() > 1e3
 

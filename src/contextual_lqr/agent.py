@@ -335,11 +335,16 @@ class Episode:
         self._inputs.append(u)
         return u.copy()
 
-    def observe(self, state: ArrayLike) -> None:
-        """The state that came of the last input."""
+    def observe(self, state: ArrayLike, played: ArrayLike | None = None) -> None:
+        """The state that came of the last input, or of what the machine `played` in its place."""
         x = _start(state, self._situation.cost.state_size)
         step = len(self._inputs)
         require(step and step == len(self._states), "act before you observe the next state")
+        if played is not None:
+            u = as_numbers("played", played, "(m,)", 1)
+            shape = self._inputs[-1].shape
+            require(u.shape == shape, f"played must have shape {shape}, not {u.shape}")
+            self._inputs[-1] = frozen(u)
         if self._believed is not None:
             last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
             self._believed.update(self._context, last)

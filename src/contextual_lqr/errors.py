@@ -26,3 +26,11 @@ class OwnRuleError(InputError):
 
 class UnsolvableError(ContextualLQRError, ArithmeticError):
     """A control problem has no finite minimiser; the message names the member and the step."""
+
+
+class MissingExtraError(ContextualLQRError, ImportError):
+    """A package that only an extra installs is needed, and is not there."""
+
+    def __init__(self, package: str, extra: str) -> None:
+        remedy = f"pip install 'contextual-lqr[{extra}]'"
+        super().__init__(f"{package} is not installed, and this needs it: {remedy}")

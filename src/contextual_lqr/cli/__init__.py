@@ -16,9 +16,22 @@ app = cyclopts.App(
     help="Learn one decoder over a fleet of machines; control a machine never tried.",
     version=version("contextual-lqr"),
 )
+_COMMANDS = {
+    "reproduce": "Run the paper's experiments; write figures and a report.",
+    "verify": "Measure whether the paper's guarantees hold.",
+    "play": "Watch an agent learn a fleet, in the terminal or as a GIF.",
+    "new": "Write a fleet.toml to start from.",
+    "check": "Say all that is wrong with a fleet.toml, and with logs.",
+    "fit": "Learn a decoder from the logs of a fleet.",
+    "merge": "Join decoders of sites that cannot share their logs.",
+    "design": "The controller of a machine never tried, with its certificate.",
+    "simulate": "Draw what a machine will do under its controller.",
+    "advise": "Say which machine, run next, would teach most.",
+    "info": "Say which version this is, and how it runs here.",
+}
 # Named by their place: a command imports what it needs when it is called, not before.
-app.command("contextual_lqr.cli.info:info", help="Say which version this is, and how it runs here.")
-app.command("contextual_lqr.cli.verify:verify", help="Measure whether the paper's guarantees hold.")
+for _name, _help in _COMMANDS.items():
+    app.command(f"contextual_lqr.cli.{_name}:{_name}", help=_help)
 
 
 def main() -> None:

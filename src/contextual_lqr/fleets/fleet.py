@@ -2,29 +2,60 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.agent import Agent
+from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.lqr import simulate
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
+from contextual_lqr.strategies import Cautious, Strategy
+
+Physics = Callable[[Mapping[str, float]], tuple[Array, Array]]
+"""From a context to the true A and B of its machine."""
 
 
 @dataclass(frozen=True, eq=False)
 class Fleet:
-    """Machines with [A, B] = Θ G(context), all with the same task."""
+    """Machines with [A, B] = Θ G(context), exactly or nearly, all with the same task.
+
+    The truth is a Θ, or a function from the context to (A, B) where the features are only nearly
+    right, or None for machines whose equations nobody has written down. `states`, `inputs` and
+    `units` (of the context) are for people; beyond `state_limit` the model means nothing any more.
+    """
 
     context_map: ContextMap
     cost: QuadraticCost
     start: Float[Array, " d"]
     noise: Float[Array, "d d"]
     sample_context: Callable[[np.random.Generator], Any]
-    _theta: Float[Array, "d p"] = field(repr=False)
+    _truth: Float[Array, "d p"] | Physics | None = field(repr=False)
+    states: tuple[str, ...] = ()
+    inputs: tuple[str, ...] = ()
+    units: Mapping[str, str] = field(default_factory=dict)
+    state_limit: tuple[float, ...] | None = None
+
+    @property
+    def noise_level(self) -> Float[Array, " d"]:
+        """The standard deviation of each coordinate's noise, which an agent must roughly know."""
+        return np.sqrt(np.diag(self.noise))
+
+    def agent(self, strategy: Strategy | None = None, seed: int = 0, **options: Any) -> Agent:
+        """An agent that knows nothing of the fleet but its task and how noisy it is."""
+        return Agent(
+            self.context_map,
+            self.cost,
+            self.start,
+            Cautious(state_limit=self.state_limit) if strategy is None else strategy,
+            **{"noise_level": self.noise_level, **options},
+            seed=seed,
+        )
 
     def play(
         self,
@@ -38,14 +69,65 @@ class Fleet:
         system = true_system(self, context)
         return simulate(policy, system, self.start, rng, state_bound=state_bound)
 
+    def teach(
+        self,
+        agent: Agent,
+        context: Any,
+        rng: np.random.Generator,
+        adapt: Literal["episode", "step"] = "episode",
+    ) -> Trajectory:
+        """One live episode of the agent on this machine; leaving its limit ends it early."""
+        system = true_system(self, context)
+        states, inputs = [np.asarray(self.start)], []
+        with agent.episode(context, adapt) as episode:
+            while not episode.finished:
+                inputs.append(episode.act(states[-1]))
+                shock = system.noise_factor @ rng.standard_normal(system.state_size)
+                states.append(system.A @ states[-1] + system.B @ inputs[-1] + shock)
+                episode.observe(states[-1])
+        return Trajectory(np.array(states), np.array(inputs))
+
 
 def true_decoder(fleet: Fleet) -> Float[Array, "d p"]:
-    """The Θ that no learner may see."""
-    return fleet._theta
+    """The Θ that no learner may see.
+
+    Where the features are only nearly right there is none: then it is the Θ that comes nearest to
+    the truth, by least squares over 128 machines of the fleet.
+    """
+    if isinstance(fleet._truth, Array):
+        return fleet._truth
+    rng = np.random.default_rng(0)
+    contexts = [fleet.sample_context(rng) for _ in range(128)]
+    M = np.concatenate([_dynamics(fleet, context) for context in contexts], axis=1)
+    G = np.concatenate(list(fleet.context_map.matrices(contexts)), axis=1)
+    return np.asarray(np.linalg.lstsq(G.T, M.T, rcond=None)[0].T)
 
 
 def true_system(fleet: Fleet, context: Any) -> LinearSystem:
     """The machine with this context as it really is; for scoring."""
-    M = fleet._theta @ fleet.context_map.matrix(context)
-    d = len(M)
+    M, d = _dynamics(fleet, context), len(fleet.start)
     return LinearSystem(M[:, :d], M[:, d:], fleet.noise)
+
+
+def misfit(fleet: Fleet, contexts: list[Any]) -> Float[Array, " contexts"]:
+    """How far `true_decoder` is from each machine: ‖[A, B] - Θ G‖ / ‖[A - I, B]‖.
+
+    A short step leaves A near the identity, which is no merit of the features: so I is taken off.
+    """
+    theta, d = true_decoder(fleet), len(fleet.start)
+    found = []
+    for context in contexts:
+        M = _dynamics(fleet, context)
+        off = M - theta @ fleet.context_map.matrix(context)
+        found.append(np.linalg.norm(off) / np.linalg.norm(M - np.eye(d, M.shape[1])))
+    return np.array(found)
+
+
+def _dynamics(fleet: Fleet, context: Any) -> Float[Array, "d y"]:
+    """The true [A, B]."""
+    G = fleet.context_map.matrix(context)  # which refuses a context that is none
+    if isinstance(fleet._truth, Array):
+        return np.asarray(fleet._truth @ G)
+    require(fleet._truth is not None, "nobody knows the true dynamics of this fleet: play it")
+    assert fleet._truth is not None
+    return np.hstack(fleet._truth(context))

@@ -68,7 +68,10 @@ def path_following(
         start=_start(start, targets),
         noise=np.diag([0, noise, noise, noise, noise]),
         sample_context=sample_mass,
-        _theta=theta,
+        _truth=theta,
+        states=("constant", "x [m]", "y [m]", "x rate [m/step]", "y rate [m/step]"),
+        inputs=("x force", "y force"),
+        units={"mass": "kg"},
     )
 
 

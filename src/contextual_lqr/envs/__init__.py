@@ -1,0 +1,38 @@
+"""Gymnasium environments: one for each fleet, and MuJoCo's inverted pendulum with a context.
+
+Importing this module registers `contextual_lqr/PathFollowing-v0` and the others with Gymnasium, so
+that `gymnasium.make` knows them. It needs the extra `gym`; the pendulum needs `mujoco`.
+"""
+
+from contextual_lqr.errors import MissingExtraError
+
+try:
+    import gymnasium
+except ImportError as error:
+    raise MissingExtraError("Gymnasium", "gym") from error
+
+from contextual_lqr.envs.carl import FromCARL
+from contextual_lqr.envs.fleet_env import FleetEnv
+from contextual_lqr.envs.joining import Rollout, rollout
+
+IDS = {
+    "path-following": "contextual_lqr/PathFollowing-v0",
+    "cart-pole": "contextual_lqr/CartPole-v0",
+    "quadrotor": "contextual_lqr/Quadrotor-v0",
+    "chain": "contextual_lqr/Chain-v0",
+    "vehicle": "contextual_lqr/Vehicle-v0",
+    "heating": "contextual_lqr/Heating-v0",
+}
+"""The environment of each fleet in `FLEETS`."""
+
+PENDULUM = "contextual_lqr/InvertedPendulum-v0"
+
+for _name, _id in IDS.items():
+    gymnasium.register(_id, "contextual_lqr.envs.fleet_env:FleetEnv", kwargs={"fleet": _name})
+gymnasium.register(
+    PENDULUM,
+    "contextual_lqr.envs.inverted_pendulum:InvertedPendulum",
+    max_episode_steps=1000,
+)
+
+__all__ = ["IDS", "PENDULUM", "FleetEnv", "FromCARL", "Rollout", "rollout"]

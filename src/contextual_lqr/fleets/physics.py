@@ -1,0 +1,78 @@
+"""What physical fleets share: exact discretisation, and contexts drawn evenly from their ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from scipy.linalg import expm
+
+from contextual_lqr.checks import require
+from contextual_lqr.context import BlockContext
+from contextual_lqr.problem import QuadraticCost
+
+Ranges = Mapping[str, tuple[float, float]]
+
+
+def discretised(
+    A: Float[Array, "d d"], B: Float[Array, "d m"], dt: float
+) -> tuple[Float[Array, "d d"], Float[Array, "d m"]]:
+    """The exact step of x' = A x + B u when u is held for dt: exp([[A, B], [0, 0]] dt)."""
+    d, m = B.shape
+    step = expm(dt * np.block([[A, B], [np.zeros((m, d + m))]]))
+    return step[:d, :d], step[:d, d:]
+
+
+def evenly(ranges: Ranges) -> Callable[[np.random.Generator], dict[str, float]]:
+    """Draws every name of a context uniformly from its range."""
+
+    def sample(rng: np.random.Generator) -> dict[str, float]:
+        return {name: float(rng.uniform(*pair)) for name, pair in ranges.items()}
+
+    return sample
+
+
+def checked_ranges(given: Ranges, positive: bool = True) -> dict[str, tuple[float, float]]:
+    """The ranges of a context, refused if one is empty or, where it matters, not positive."""
+    for name, (low, high) in given.items():
+        good = low < high < np.inf and (low > 0 if positive else low >= 0)
+        wanted = "0 < low < high" if positive else "0 <= low < high"
+        require(good, f"{name} must be a range {wanted}, not {(low, high)!r}")
+    return dict(given)
+
+
+def check_step(dt: float, noise: float) -> None:
+    """Refuse a time step or a noise that is none."""
+    require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
+    good = 0 <= noise < np.inf
+    require(good, f"noise must be a standard deviation of at least 0, not {noise!r}")
+
+
+def by_column(
+    states: Sequence[Sequence[str]], inputs: Sequence[Sequence[str]], bounds: Ranges
+) -> BlockContext:
+    """A column of [A, B] as a sum over its own features: fewer unknowns than all features for all.
+
+    C and D have one row for each feature of each column, with that feature in that column.
+    """
+    blocks = []
+    for columns in (states, inputs):
+        named = [(j, text) for j, features in enumerate(columns) for text in features]
+        block: list[list[float | str]] = [[0] * len(columns) for _ in named]
+        for row, (j, text) in zip(block, named, strict=True):
+            row[j] = 1 if text == "1" else text
+        blocks.append(block)
+    return BlockContext(*blocks, bounds=bounds)
+
+
+def steady_cost(
+    horizon: int, state: Float[Array, " d"], inputs: Float[Array, " m"]
+) -> QuadraticCost:
+    """The same weights at every step: Σ state · x² + inputs · u²."""
+    require(horizon >= 2, f"horizon must be at least 2, not {horizon!r}")
+    return QuadraticCost(
+        np.broadcast_to(np.diag(state), (horizon, len(state), len(state))),
+        np.broadcast_to(np.diag(inputs), (horizon - 1, len(inputs), len(inputs))),
+    )

@@ -1,0 +1,33 @@
+"""The examples run, and say what they claim."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+SAID = {  # the arguments of a quick run, and what its last line must show
+    "paper": ([], "     10"),
+    "your_own_fleet": ([], "above the optimum"),
+    "ask_tell": ([], "within 0.2 m/s after"),
+    "mujoco_pendulum": (["6", "60"], "of 60 steps"),
+    "compare_strategies": ([], "Thompson sampling"),
+}
+
+
+def test_none_is_forgotten() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(SAID)
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_an_example_runs(name: str) -> None:
+    arguments, said = SAID[name]
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / f"{name}.py", *arguments],
+        capture_output=True,
+        encoding="utf-8",
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert said in done.stdout.splitlines()[-1]

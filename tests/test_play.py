@@ -1,0 +1,105 @@
+"""`contextual-lqr play`: what it prints, what it draws, and how it fails."""
+
+import json
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from contextual_lqr import InputError
+from contextual_lqr.cli.play import FleetName, StrategyName
+from contextual_lqr.experiments import playing
+from contextual_lqr.experiments.playing import (
+    NAMES,
+    STRATEGIES,
+    Stage,
+    cost_along,
+    episodes,
+    frames,
+)
+from test_cli import COMMAND, output, run
+
+
+def test_help_fits_the_terminal() -> None:
+    assert max(map(len, output("play", "--help").splitlines())) <= 80
+
+
+def test_the_command_knows_every_fleet_and_strategy() -> None:
+    assert get_args(FleetName) == NAMES
+    assert get_args(StrategyName) == tuple(STRATEGIES)
+
+
+def test_the_table_and_the_json_say_the_same(tmp_path: Path) -> None:
+    arguments = ["play", "--fleet", "path-following", "--episodes", "2", "--adapt", "episode"]
+    text = output(*arguments, "--render", str(tmp_path / "path.gif"))
+    facts = json.loads(output(*arguments, "--json"))
+    assert max(map(len, text.splitlines())) <= 80
+    assert [fact["episode"] for fact in facts] == [1, 2]
+    for fact in facts:
+        assert f"{fact['cost']:.3g}" in text
+        assert set(fact["context"]) == {"mass"}
+        assert fact["cost"] > 0.5 * fact["optimum"]
+    with Image.open(tmp_path / "path.gif") as animation:
+        assert animation.n_frames == 2 * 20
+        assert animation.size == (480, 360)
+    assert [path.name for path in tmp_path.iterdir()] == ["path.gif"]
+
+
+def test_learning_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage("path-following")
+    played = list(episodes(stage, number=5, adapt="episode"))
+    assert played[-1].unseen < 0.05 < played[0].unseen
+    assert played[-1].cost < played[0].cost
+    again = list(episodes(stage, number=5, adapt="episode"))
+    assert [one.cost for one in again] == [one.cost for one in played]
+    monkeypatch.setattr(playing, "picture", lambda *arguments: arguments)
+    drawn = list(frames(stage, played))
+    assert len(drawn) == 5 * 20  # all five episodes, all twenty states
+    assert [len(states) for *_, states, _, _ in drawn] == 5 * list(range(1, 21))
+    assert len({title for *_, title in frames(stage, 30 * played[:1])}) == 1
+    assert len(list(frames(stage, 30 * played[:1]))) == 8 * 20  # of many episodes, eight
+
+
+def test_the_cost_of_an_episode_counts_every_stage() -> None:
+    stage = Stage("vehicle")
+    one = next(episodes(stage, strategy="certainty", number=1, adapt="episode"))
+    x, u, cost = one.trajectory.states, one.trajectory.inputs, stage.fleet.cost
+    total = x[-1] @ cost.Q[len(u)] @ x[-1]
+    for h in range(len(u)):
+        total += x[h] @ cost.Q[h] @ x[h] + u[h] @ cost.R[h] @ u[h]
+    assert cost_along(stage.fleet, one.trajectory) == pytest.approx(total)
+
+
+def test_the_engines_pendulum_can_be_watched() -> None:
+    stage = Stage("inverted-pendulum")
+    one = next(episodes(stage, number=1, adapt="episode"))
+    assert one.optimum is None
+    assert 1 <= one.unseen <= 250
+    assert np.asarray(next(frames(stage, [one]))).shape == (360, 480, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--fleet", "boat"], 2, "boat"),
+        (["--strategy", "hope"], 2, "hope"),
+        (["--episodes", "0"], 1, "at least 1 episode"),
+        (["--seed=-1"], 1, "seed must be at least 0"),
+        (["--render", "film.mp4"], 1, "writes a .gif"),
+        (["--render", "nowhere/film.gif"], 1, "there is no folder nowhere"),
+    ],
+)
+def test_what_is_wrong_is_said(arguments: list[str], code: int, said: str) -> None:
+    done = run(COMMAND, "play", *arguments)
+    assert (done.returncode, done.stdout) == (code, "")
+    assert said in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_a_wrong_name_is_refused_in_python_too() -> None:
+    with pytest.raises(InputError, match="the fleets are path-following"):
+        Stage("boat")
+    with pytest.raises(InputError, match="the strategies are cautious"):
+        next(episodes(Stage("heating"), strategy="hope"))
