@@ -1,5 +1,6 @@
 """One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
 
+from contextual_lqr.advice import blind_directions, rank_candidates
 from contextual_lqr.agent import Agent, Episode, Output
 from contextual_lqr.certificate import Certificate, certify, certify_many
 from contextual_lqr.confidence import (
@@ -73,11 +74,13 @@ __all__ = [
     "ThompsonSampling",
     "Trajectory",
     "UnsolvableError",
+    "blind_directions",
     "certify",
     "certify_many",
     "cost_gradient",
     "optimal_cost",
     "policy_cost",
+    "rank_candidates",
     "set_threads",
     "simulate",
     "solve",

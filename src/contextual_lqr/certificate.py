@@ -30,6 +30,7 @@ from contextual_lqr.checks import (
     require_semi_definite,
 )
 from contextual_lqr.confidence import RadiusRule
+from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.decoder import Decoder
 from contextual_lqr.extrapolation import Extrapolation, extrapolations
 from contextual_lqr.lqr import optimal_cost, policy_cost, solve
@@ -145,7 +146,7 @@ def certify_many(
     """
     task = _Task(decoder, cost, start, noise, radius, delta, draws, bounds, rng)
     matrices = decoder.context_map.matrices(contexts)
-    named = _one_by_one(contexts)
+    named = one_by_one(contexts)
     certificates: list[Certificate] = []
     for first in range(0, len(matrices), _CHUNK):
         part = slice(first, first + _CHUNK)
@@ -341,11 +342,3 @@ def _covariance(noise: ArrayLike, d: int) -> Array:
     W = as_symmetric("noise", W)
     require_semi_definite("noise, a covariance,", W)
     return W
-
-
-def _one_by_one(contexts: Sequence[Any] | Mapping[str, Any]) -> list[Any]:
-    if not isinstance(contexts, Mapping):
-        return list(contexts)
-    names = list(contexts)
-    columns = [np.asarray(contexts[name]).tolist() for name in names]
-    return [dict(zip(names, values, strict=True)) for values in zip(*columns, strict=True)]

@@ -204,6 +204,12 @@ class Decoder:
         return self._solved()[0]
 
     @property
+    def data_factor(self) -> Float[Array, "p p"]:
+        """The upper-triangular D with DᵀD = Σ zzᵀ: what the logs alone say, without the prior."""
+        p, _, data = self._statistics()
+        return data[:p, :p].copy()
+
+    @property
     def log_det(self) -> float:
         """The logarithm of det V."""
         return float(2 * np.log(np.diagonal(self.factor)).sum())

@@ -301,9 +301,10 @@ class LogReader:
             idle &= np.isnan(batch.values[name])
             raw = batch.frame[name]
             if not raw.dtype.is_numeric() and idle.any():
-                idle &= raw.is_null().to_numpy() | raw.str.to_lowercase().eq("nan").fill_null(
-                    True
-                ).to_numpy()
+                idle &= (
+                    raw.is_null().to_numpy()
+                    | raw.str.to_lowercase().eq("nan").fill_null(True).to_numpy()
+                )
         return idle
 
     def _order_faults(self, batch: _Columns, same: Array) -> dict[str, Array]:

@@ -36,7 +36,9 @@ class Source:
     size: int
     kind: str
 
-    def batches(self, description: FleetDescription, *, sort: bool = False) -> Iterator[pl.DataFrame]:
+    def batches(
+        self, description: FleetDescription, *, sort: bool = False
+    ) -> Iterator[pl.DataFrame]:
         """The rows, in frames; the columns that are not asked for are left out."""
         if self.kind == "minari":
             return _minari_batches(self.name, description)
