@@ -44,7 +44,9 @@ from contextual_lqr.strategies.strategy import Situation
 Verdict = Literal["trust", "caution", "do not use"]
 
 GROWTH = 2.0  # a deviation that more than doubles over the episode counts as instability
-TRUSTED_EXCESS, REFUSED_EXCESS = 0.05, 0.5
+# At 2 % for the 95 % quantile, an excess above 5 % is rarer than one in a hundred: it is about a
+# square of Gaussians.
+TRUSTED_EXCESS, REFUSED_EXCESS = 0.02, 0.5
 REFUSED_INSTABILITY = 0.05
 QUANTILE = 0.95
 

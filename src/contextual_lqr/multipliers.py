@@ -36,7 +36,7 @@ def upper_bounds(
     policy: LinearPolicy,
     noise: Float[Array, "d d"],
     rounds: int = 6,
-    tolerance: float = 3e-3,
+    tolerance: float = 1e-2,
 ) -> tuple[Float[Array, " n"], Float[Array, "n steps k"]]:
     """What the policy of each machine costs at most, and the multipliers that prove it.
 
