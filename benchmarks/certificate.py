@@ -52,29 +52,35 @@ class Scored(NamedTuple):
 
     @property
     def regret(self) -> Array:
+        """The true excess."""
         return self.paid / self.best - 1
 
     @property
     def predicted(self) -> Array:
+        """The predicted costs."""
         return np.array([one.predicted_cost for one in self.certificates])
 
     @property
     def ends(self) -> tuple[Array, Array]:
+        """The ends of the intervals."""
         low, high = np.array([one.interval for one in self.certificates]).T
         return low, high
 
     @property
     def covered(self) -> Array:
+        """Whether the interval holds the true cost."""
         low, high = self.ends
         return (low <= self.paid) & (self.paid <= high)
 
     def said(self, verdict: str) -> Array:
+        """Whether this was the verdict."""
         return np.array([one.verdict == verdict for one in self.certificates])
 
 
 def score(
     fleet: SimulatedFleet, decoder: Decoder, contexts: dict[str, Array], **options: object
 ) -> Scored:
+    """Certify, and look up the truth."""
     certificates = certify_many(decoder, contexts, fleet.cost, fleet.start, **options)
     gains = LinearPolicy(np.stack([one.policy.gains for one in certificates]))
     truth = fleet.systems(contexts)
@@ -83,10 +89,12 @@ def score(
 
 
 def percent(part: float) -> str:
+    """A part of one; large ones in times."""
     return f"{100 * part:.2g} %" if part < 10 else f"{part:.1e} times"
 
 
 def spread(values: Array, form: str = ".3g") -> str:
+    """Median, 95 % and worst."""
     middle, tail, worst = np.quantile(values, [0.5, 0.95, 1])
     return " / ".join(format(one, form) for one in (middle, tail, worst))
 

@@ -44,6 +44,7 @@ class Candidate:
 
     context: Any
     saving: float
+    place: int  # among the candidates as they were given
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +100,7 @@ def rank_candidates(
         _saving(half, moment, prices) for half, moment in zip(run.change, plain, strict=True)
     ]
     ranked = np.argsort(-np.array(savings), kind="stable")
-    return [Candidate(named[i], float(savings[i] / max(total, 1e-300))) for i in ranked]
+    return [Candidate(named[i], savings[i] / max(total, 1e-300), int(i)) for i in ranked]
 
 
 def blind_directions(decoder: Decoder, names: Sequence[str] | None = None) -> list[BlindDirection]:
