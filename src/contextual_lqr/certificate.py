@@ -37,7 +37,7 @@ from contextual_lqr.lqr import optimal_cost, policy_cost, solve
 from contextual_lqr.multipliers import lower_bounds, upper_bounds
 from contextual_lqr.plausible import PlausibleMachines
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
-from contextual_lqr.reach import Reach, reach_of
+from contextual_lqr.reach import reach_of
 from contextual_lqr.strategies.posterior import Posterior
 from contextual_lqr.strategies.strategy import Situation
 
@@ -129,7 +129,7 @@ def certify_many(
     start: ArrayLike,
     *,
     noise: ArrayLike | None = None,
-    radius: Reach | float | RadiusRule = "determinant",
+    radius: str | float | RadiusRule = "determinant",
     delta: float = 0.05,
     draws: int = 200,
     bounds: bool = True,
@@ -167,7 +167,7 @@ class _Task:
         cost: QuadraticCost,
         start: ArrayLike,
         noise: ArrayLike | None,
-        radius: Reach | float | RadiusRule,
+        radius: str | float | RadiusRule,
         delta: float,
         draws: int,
         bounds: bool,
@@ -210,17 +210,22 @@ class _Task:
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
         excess, unstable = self._on_draws(G, policy)
         moments = _step_moments(machines.systems(reach.noise), policy, x)
+        columns = (
+            contexts,
+            gains,
+            predicted.tolist(),
+            good.tolist(),
+            map(End, lower.tolist(), lowest.tolist()),
+            map(End, upper.tolist(), highest.tolist()),
+            excess.tolist(),
+            unstable.tolist(),
+            extrapolations(decoder, G, moments),
+        )
         return [
-            _certificate(contexts[i], gains[i], predicted[i], good[i], *ends)
-            for i, *ends in zip(
-                range(n),
-                map(End, lower.tolist(), lowest.tolist()),
-                map(End, upper.tolist(), highest.tolist()),
-                excess.tolist(),
-                unstable.tolist(),
-                extrapolations(decoder, G, moments),
-                strict=True,
+            Certificate(
+                c, LinearPolicy(K), J, low, high, over, loose, far, *_judge(ok, over, loose, far)
             )
+            for c, K, J, ok, low, high, over, loose, far in zip(*columns, strict=True)
         ]
 
     def _on_draws(
@@ -267,32 +272,6 @@ def grows(
     if some.any():
         growing[some] = np.abs(np.linalg.eigvals(Phi[some])).max(-1) > GROWTH
     return growing
-
-
-def _certificate(
-    context: Any,
-    gains: Array,
-    predicted: float,
-    solved: bool,
-    lower: End,
-    upper: End,
-    excess: float,
-    unstable: float,
-    place: Extrapolation,
-) -> Certificate:
-    verdict, reason = _judge(bool(solved), excess, unstable, place)
-    return Certificate(
-        context,
-        LinearPolicy(gains),
-        float(predicted),
-        lower,
-        upper,
-        excess,
-        unstable,
-        place,
-        verdict,
-        reason,
-    )
 
 
 def _judge(

@@ -82,7 +82,7 @@ def _of_contexts(
     R, y = decoder.factor, matrices.shape[2]
     columns = [R[:, i::y] for i in range(y)]  # those of y_i, one for each feature
     rows = np.concatenate([one / np.linalg.norm(one) for one in columns])
-    root = np.linalg.qr(rows, mode="r")  # Γ = rootᵀ root
+    root: Array = np.linalg.qr(rows)[1]  # Γ = rootᵀ root
     weight = float((root[:, constant] ** 2).sum()) / value**2
     phi = matrices[:, ::y, 0]  # G = φ ⊗ I
     half, _ = dtrtrs(root, phi.T, trans=1)

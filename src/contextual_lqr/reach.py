@@ -15,7 +15,6 @@ estimated with its χ² limits: half of δ is spent on them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -25,8 +24,6 @@ from scipy.special import chdtri, fdtri
 from contextual_lqr.checks import require
 from contextual_lqr.confidence import ConfidenceSet, RadiusRule
 from contextual_lqr.decoder import Decoder
-
-Reach = Literal["determinant", "regression"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,14 +39,14 @@ class Reaches:
 
 def reach_of(
     decoder: Decoder,
-    radius: Reach | float | RadiusRule,
+    radius: str | float | RadiusRule,
     delta: float,
     noise: Float[Array, "d d"] | None = None,
 ) -> Reaches:
     """The reach of a decoder's rows; `noise` if it is known."""
     d, p = decoder.estimate.shape
     degrees = max(decoder.rows - p, 0) + 1  # the noise level counts as one observation
-    W, least, most = (decoder.noise_estimate, 1.0, 1.0) if noise is None else (noise, 1.0, 1.0)
+    W, least, most = decoder.noise_estimate if noise is None else noise, 1.0, 1.0
     if noise is None:
         # ν Ŵ / W is χ² with ν degrees along any direction; a weighted sum of them varies less.
         delta = delta / 2

@@ -262,25 +262,26 @@ def _show_one(
     radius: str,
     quick: bool,
 ) -> None:
-    def say(name: str, text: str) -> None:
-        console.print(f"{name:<15}{text}", highlight=False, soft_wrap=False)
-
-    say("machine", escape(shown(one.context, described.units)))
-    say("verdict", f"[bold {_COLOURS[one.verdict]}]{one.verdict}[/]")
-    say("because", escape(one.reason))
-    low, high = one.interval
-    say("predicted cost", _number(one.predicted_cost))
-    say("true cost", f"{_number(low)} to {_number(high)}")
-    say(
-        "",
-        f"searched: {_number(one.lower.found)} to {_number(one.upper.found)} "
-        f"(gaps {_percent(one.lower.gap)}, {_percent(one.upper.gap)})",
-    )
-    say("likely excess", f"{_percent(one.likely_excess)} over the best possible, at 95 %")
-    say("instability", f"{one.instability:.1%} of the posterior draws")
-    say("extrapolation", f"{escape(str(one.extrapolation))} (score {one.extrapolation.score:.2g})")
-    for name, (low, high) in beyond_logs(fitted, one.context).items():
-        say("beyond logs", f"{escape(name)}: the logs have {low:.4g} to {high:.4g}")
+    (low, high), place = one.interval, one.extrapolation.score
+    found = f"{_number(one.lower.found)} to {_number(one.upper.found)}"
+    gaps = f"{_percent(one.lower.gap)} and {_percent(one.upper.gap)}"
+    facts = [
+        ("machine", escape(shown(one.context, described.units))),
+        ("verdict", f"[bold {_COLOURS[one.verdict]}]{one.verdict}[/]"),
+        ("because", escape(one.reason)),
+        ("predicted cost", _number(one.predicted_cost)),
+        ("true cost", f"{_number(low)} to {_number(high)}"),
+        ("", f"(a search found {found}; gaps of {gaps})"),
+        ("likely excess", f"{_percent(one.likely_excess)} over the best possible, at 95 %"),
+        ("instability", f"{one.instability:.1%} of the posterior draws"),
+        ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
+    ]
+    for name, (least, most) in beyond_logs(fitted, one.context).items():
+        facts.append(("beyond logs", f"{escape(name)}: the logs have {least:.4g} to {most:.4g}"))
+    listed = Table.grid(padding=(0, 2))
+    for name, text in facts:
+        listed.add_row(name, text)
+    console.print(listed, highlight=False)
     console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("gains, step 1")
@@ -307,7 +308,8 @@ def _summary(certificates: list[Certificate], prefix: str = "") -> str:
     for one in certificates:
         counts[one.verdict] += 1
     said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    return f"{escape(prefix)}{len(certificates)} machines: {said}"
+    count = f"{len(certificates)} machine{'s' if len(certificates) > 1 else ''}"
+    return f"{escape(prefix)}{count}: {said}"
 
 
 def _number(value: float, digits: int = 4) -> str:
@@ -317,4 +319,6 @@ def _number(value: float, digits: int = 4) -> str:
 def _percent(part: float) -> str:
     if not np.isfinite(part):
         return "∞"
-    return f"{100 * part:.2g} %" if part < 10 else "> 1000 %"
+    if part > 10:
+        return "> 1000 %"
+    return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from numpy import ndarray as Array
 
+from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.errors import InputError
 from contextual_lqr.logs import FittedFleet
 
@@ -28,8 +29,7 @@ class Machines:
     @property
     def rows(self) -> list[dict[str, float]]:
         """One mapping a machine."""
-        columns = {name: values.tolist() for name, values in self.contexts.items()}
-        return [{name: column[i] for name, column in columns.items()} for i in range(len(self))]
+        return one_by_one(self.contexts) if self.contexts else [{}]
 
 
 def one_machine(pairs: Sequence[str], names: Sequence[str]) -> dict[str, float]:
@@ -92,10 +92,11 @@ def chosen_machines(
     """What `--context` or `--contexts` name; exactly one of them."""
     names = fitted.description.context_names
     if (context is None) == (table is None) and names:
-        raise InputError("say which machine: --context name=value, or --contexts with a table")
+        raise InputError(f"say which machine: --context {names[0]}=value, or a table of them")
     if table is not None:
         return read_machines(table, names)
     values = one_machine(context or [], names)
+    fitted.description.context_map.matrix(values)  # refused here, if at all, as the one machine
     return Machines({name: np.array([value]) for name, value in values.items()}, None)
 
 

@@ -62,7 +62,7 @@ def simulate(
         raise InputError(f"the figure must be a .png or .svg file, not {output}")
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
-    machine = chosen_machines(fitted, context, None).rows[0] if described.contexts else {}
+    machine = chosen_machines(fitted, context, None).rows[0]
     if not fitted.decoder.rows:
         raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
     seen = foresee(
@@ -110,25 +110,26 @@ def _show(
         highlight=False,
     )
     last = described.horizon - 1
-    steps = sorted({0, last // 3, 2 * last // 3, last})
+    steps = sorted({last // 3, 2 * last // 3, last - 1})
     table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("step")
+    table.add_column("at step", min_width=10)
     for step in steps:
         table.add_column(str(step + 1), justify="right", no_wrap=True)
     for label, ends, _ in _quantities(described, seen):
-        cells = []
-        for step in steps:
-            if step >= ends.shape[1]:
-                cells.append("")
-                continue
-            low, middle, high = ends[:, step]
-            cells.append(f"{middle:.2g} ({low:.2g}..{high:.2g})")
-        table.add_row(escape(label), *cells)
+        table.add_row(escape(label), *(_interval(*ends[:, step]) for step in steps))
     console.print(table)
     low, middle, high = np.quantile(seen.costs, [(1 - band) / 2, 0.5, (1 + band) / 2])
     console.print(f"cost of a run: {middle:.4g} ({low:.4g}..{high:.4g})", highlight=False)
     if seen.exploded:
         console.print(f"[red]{seen.exploded} of {runs} runs explode[/red]", highlight=False)
+
+
+def _interval(low: float, middle: float, high: float) -> str:
+    """The numbers to as many digits as the band has."""
+    if max(abs(low), abs(high)) >= 1e5:
+        return f"{middle:.1e} ({low:.1e}..{high:.1e})"
+    places = int(np.clip(-np.floor(np.log10(max(high - low, 1e-6) / 2)), 0, 6))
+    return f"{middle:.{places}f} ({low:.{places}f}..{high:.{places}f})"
 
 
 def _print_json(
