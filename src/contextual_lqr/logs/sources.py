@@ -36,7 +36,9 @@ class Source:
     size: int
     kind: str
 
-    def batches(self, description: FleetDescription, *, sort: bool = False) -> Iterator[pl.DataFrame]:
+    def batches(
+        self, description: FleetDescription, *, sort: bool = False
+    ) -> Iterator[pl.DataFrame]:
         """The rows, in frames; the columns that are not asked for are left out."""
         if self.kind == "minari":
             return _minari_batches(self.name, description)
@@ -144,7 +146,7 @@ def _minari_batches(name: str, description: FleetDescription) -> Iterator[pl.Dat
 
 def _minari_dataset(name: str) -> Any:
     try:
-        import minari
+        import minari  # type: ignore[import-untyped]
     except ImportError:
         raise InputError(
             "Minari datasets need the package minari: pip install contextual-lqr[minari]"
