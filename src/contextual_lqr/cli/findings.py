@@ -22,13 +22,15 @@ class Progress:
     """A bar with the time left, on the terminal's error stream; call it with the part done."""
 
     def __init__(self, what: str) -> None:
+        console = Console(stderr=True)
         self._bar = RichProgress(
             TextColumn(what),
             BarColumn(),
             TaskProgressColumn(),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=console,
             transient=True,
+            disable=not console.is_terminal,
         )
 
     def __enter__(self) -> Progress:
@@ -62,7 +64,7 @@ def say_description(console: Console, fleet: FleetDescription) -> None:
     say(console, f"inputs    {', '.join(fleet.input_names)}")
     say(console, f"contexts  {', '.join(fleet.context_names)}")
     learnt = d - len(known)
-    say(console, f"to learn  {learnt * p} numbers, {learnt} rows of {p}")
+    say(console, f"to learn  {learnt} × {p} numbers")
     if known:
         say(console, f"known     the next {', '.join(known)}")
 
@@ -123,7 +125,7 @@ def say_misfit(console: Console, misfit: MisfitReport | None, why: str, aside: A
     local = [one for one in kept if one.local_is_better]
     say(
         console,
-        f"on held-out steps the fleet's fit predicts better than a machine's own for "
+        f"held-out steps: the fleet's fit is better than a machine's own for "
         f"{len(kept) - len(local)} of {len(kept)}",
     )
     if local:

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy import ndarray as Array
-from scipy import stats
+from scipy import special
 from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.decoder import Decoder
@@ -33,8 +33,9 @@ from contextual_lqr.factors import triangle
 from contextual_lqr.logs.machines import Machine
 
 LEAST_MACHINES = 4
+LEAST_PAIRS = 20
 LEVEL = 0.01
-_FLOOR = 1e-6  # of the noise level: coordinates with less noise are exact but for rounding
+_FLOOR = 1e-3  # of the noise level: a coordinate with less is exact, but for rounding and λ
 
 
 @dataclass(frozen=True)
@@ -231,31 +232,49 @@ def _tested(machine: Machine, factor: Array, others: Decoder) -> _Test:
     white = dtrtrs(root, delta, trans=1)[0] if r else delta
     for i in others.known:
         white[:, i] = delta[:, i]  # the others' doubt does not enter
-    candidates: list[tuple[float, str, int, float]] = []
+    names: list[tuple[str, int, float]] = []
+    logs: list[Array] = []
+
+    def judged(kind: str, which: Array, log_p: Array, sizes: Array) -> None:
+        names.extend((kind, int(k), float(size)) for k, size in zip(which, sizes, strict=True))
+        logs.append(log_p)
+
+    every, some = np.arange(d), np.flatnonzero(noisy)
     if r and n > r:
+        F = (white**2).sum(0) / (r * variance)
+        judged("dynamics", every, _log_upper_tail(F, r, freedom), F)
         left = (T**2).sum(0) + ((U[:, r:].T @ E) ** 2).sum(0)
-        for k in range(d):
-            F = float((white[:, k] ** 2).sum() / (r * variance[k]))
-            candidates.append((float(stats.f.logsf(F, r, freedom)), "dynamics", k, F))
-            if not noisy[k]:
-                continue
-            F = float(left[k] / ((n - r) * variance[k]))
-            tail = min(stats.f.logsf(F, n - r, freedom), stats.f.logcdf(F, n - r, freedom))
-            candidates.append((float(tail) + np.log(2), "noise", k, float(np.sqrt(F))))
-    if machine.pairs >= 20:
+        F = (left / ((n - r) * variance))[some]
+        upper, lower = _log_upper_tail(F, n - r, freedom), _log_upper_tail(1 / F, freedom, n - r)
+        judged("noise", some, np.minimum(upper, lower) + np.log(2), np.sqrt(F))
+    if machine.pairs >= LEAST_PAIRS:
         size = len(factor)
         now, then = machine.lagged[:, :size], machine.lagged[:, size:]
-        a, b = _residual(now, theta), _residual(then, theta)
-        squares = np.sqrt((a * a).sum(0) * (b * b).sum(0))
-        for k in map(int, np.flatnonzero(noisy)):
-            rho = float((a[:, k] * b[:, k]).sum() / max(squares[k], 1e-300))
-            t = abs(rho) * np.sqrt((machine.pairs - 2) / max(1 - rho**2, 1e-12))
-            log_p = float(stats.t.logsf(t, machine.pairs - 2)) + np.log(2)
-            candidates.append((log_p, "whiteness", k, rho))
-    if not candidates:
+        a, b = _residual(now, theta)[:, some], _residual(then, theta)[:, some]
+        rho = (a * b).sum(0) / np.sqrt((a * a).sum(0) * (b * b).sum(0))
+        free = machine.pairs - 2
+        squared_t = rho**2 * free / np.maximum(1 - rho**2, 1e-12)
+        judged("whiteness", some, _log_upper_tail(squared_t, 1, free), rho)
+    if not names:
         return _Test(0.0, "dynamics", 0, 0.0, others)
-    log_p, kind, k, value = min(candidates)
-    return _Test(min(log_p + np.log(len(candidates)), 0.0), kind, k, value, others)
+    log_p = np.concatenate(logs)
+    least = int(log_p.argmin())
+    return _Test(min(float(log_p[least]) + np.log(len(names)), 0.0), *names[least], others)
+
+
+def _log_upper_tail(F: Array, above: int, below: int) -> Array:
+    """log P(F(above, below) > F), also where the probability is no longer a double.
+
+    It is the incomplete beta function I_x(a, b) at x = below / (below + above F); for small x,
+    x^a (1 - x)^b / (a B(a, b)).
+    """
+    with np.errstate(divide="ignore"):
+        x = below / (below + above * F)
+        a, b = below / 2, above / 2
+        tail = special.betainc(a, b, x)
+        leading = a * np.log(x) + b * np.log1p(-x) - np.log(a) - special.betaln(a, b)
+        small = tail <= 1e-280
+        return np.asarray(np.where(small, leading, np.log(np.maximum(tail, 1e-300))))
 
 
 def _holm(log_p: Array) -> Array:
