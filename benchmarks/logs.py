@@ -1,12 +1,12 @@
 """How fast logs are fitted, and in how much memory; writes docs/logs-benchmark.md.
 
 `python benchmarks/logs.py FOLDER` writes about 0.9 GB of Parquet into the folder first, unless it
-is there: one million episodes of 20 states at d = 5, m = 2. `--quick` is a trial run on a tenth of it
-that writes no page.
+is there: one million episodes of 20 states at d = 5, m = 2. `--quick` is a trial run on a tenth of
+it that writes no page.
 
 What is measured runs in a process of its own, three times; the clock is that of the work, without
-the start of Python. The yardstick is what Polars needs to read the same columns: each file whole, or
-in the same batches as `fit`, whichever is quicker.
+the start of Python. The yardstick is what Polars needs to read the same columns: each file whole,
+or in the same batches as `fit`, whichever is quicker.
 """
 
 import json
@@ -123,9 +123,7 @@ def main(folder: Path, quick: bool) -> None:
         batches = measured("read in batches", files[:count])
         fitted = measured("fit", files[:count])
         rows.append((count * EPISODES, min(read[0], batches[0]), *fitted))
-    table = (
-        "| episodes | rows | Polars reads [s] | fit [s] | ratio | peak memory [MiB] | ‖Θ̂ - Θ‖ |\n"
-    )
+    table = "| episodes | rows | Polars reads [s] | fit [s] | ratio | peak [MiB] | ‖Θ̂ - Θ‖ |\n"
     table += "|---" * 7 + "|\n"
     for episodes, read_time, seconds, peak, error in rows:
         table += (
@@ -143,11 +141,11 @@ def main(folder: Path, quick: bool) -> None:
 TEXT = """# Fitting logs, measured
 
 Written by `benchmarks/logs.py` ({machine}). Path-following objects, d = 5 states, m = 2 inputs,
-episodes of 20 states, every episode with a mass of its own; Parquet as Polars writes it, files of one
-million rows. `fit` runs with its defaults: every row is checked, and the misfit alarm begins, and gives
-up at 5 000 machines. The yardstick is what Polars needs merely to read the same columns, each file
-whole or in batches, whichever is quicker. Medians of three runs, each a process of its own; the start
-of Python is not counted. Memory is the peak of the whole process.
+episodes of 20 states, every episode with a mass of its own; Parquet as Polars writes it, files of
+one million rows. `fit` runs with its defaults: every row is checked, and the misfit alarm begins,
+and gives up at 2 000 machines. The yardstick is what Polars needs merely to read the same columns,
+each file whole or in batches, whichever is quicker. Medians of three runs, each a process of its
+own; the start of Python is not counted. Memory is the peak of the whole process.
 
 ![Seconds and peak memory against the number of episodes](figures/logs.svg)
 

@@ -152,7 +152,7 @@ def outcome(
     return len(named & bad), len(named - bad)
 
 
-SWEEP = (1.005, 1.01, 1.02, 1.05, 1.1, 1.2, 1.5)
+SWEEP = (1.01, 1.02, 1.05, 1.1, 1.2)
 TEXT = """# The misfit alarm, measured
 
 Written by `benchmarks/misfit.py`. Forty machines with masses (and stiffnesses) drawn afresh for
@@ -189,6 +189,7 @@ def clean(kind: Kind, seeds: range, tails: bool) -> int:
 def write(quick: bool) -> None:
     """Run everything; write the page and its figure."""
     seeds = range(2 if quick else SEEDS)
+    fewer = seeds[: max(2, len(seeds) // 2)]
     text, kinds = TEXT, {name: make() for name, make in FLEETS.items()}
     faults = [("mass", 2.0), ("mass", 0.5), ("actuator", 0.5)]
     for name, kind in track(kinds.items(), "two of forty"):
@@ -200,7 +201,7 @@ def write(quick: bool) -> None:
             text += f"| {name} | {what} | {exact} of {len(seeds)} | {wrong} |\n"
         for what, tails in (("none", False), ("none, heavy tails", True)):
             text += f"| {name} | {what} | | {clean(kind, seeds, tails)} |\n"
-    text += NOTES.format(seeds=len(seeds))
+    text += NOTES.format(seeds=len(fewer))
     text += "| fleet, fault | " + " | ".join(f"{f:g}" for f in SWEEP) + " |\n"
     text += "|---" * (len(SWEEP) + 1) + "|\n"
     curves = {}
@@ -209,8 +210,8 @@ def write(quick: bool) -> None:
             shares = []
             for factor in SWEEP:
                 size = factor if fault == "mass" else 1 / factor
-                found = [outcome(kind, fault, size, 2000 + seed) for seed in seeds]
-                shares.append(sum(f == (2, 0) for f in found) / len(seeds))
+                found = [outcome(kind, fault, size, 2000 + seed) for seed in fewer]
+                shares.append(sum(f == (2, 0) for f in found) / len(fewer))
             curves[name, fault] = shares
             text += f"| {name}, {fault} | " + " | ".join(f"{s:.2f}" for s in shares) + " |\n"
     if quick:
@@ -231,7 +232,7 @@ def draw(curves: dict[tuple[str, str], list[float]]) -> None:
                 if which == fault:
                     axis.plot([100 * (f - 1) for f in SWEEP], shares, "o-", label=name, ms=4)
             axis.set_xscale("log")
-            axis.set_xticks([0.5, 1, 2, 5, 10, 20, 50], ["0.5", "1", "2", "5", "10", "20", "50"])
+            axis.set_xticks([1, 2, 5, 10, 20], ["1", "2", "5", "10", "20"])
             axis.minorticks_off()
             axis.set_title("wrong mass on the label" if fault == "mass" else "weak actuator")
             axis.set_xlabel("size of the fault [%]")

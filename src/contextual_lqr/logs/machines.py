@@ -17,7 +17,7 @@ from contextual_lqr.context import ContextMap
 from contextual_lqr.factors import triangle
 from contextual_lqr.logs.reading import Transitions
 
-MOST_MACHINES = 5000
+MOST_MACHINES = 2000
 _MOST_NUMBERS = 32_000_000  # 256 MB of factors
 _BLOCK = 8000  # numbers in a block of rows; see decoder.py
 

@@ -177,13 +177,13 @@ class _Fleet:
 
     def held_out(self, i: int, test: _Test) -> tuple[float, float]:
         """Errors of the local and of the fleet's fit on steps that they have not seen."""
-        machine, variance = self.machines[i], _variance(test.others)
+        machine, variance = self.machines[i], _variance(test.others)[0]
         free = [k for k in range(len(variance)) if k not in self.empty.known]
         squares, count = np.zeros(2), 0
         for learnt, judged in ((0, 1), (1, 0)):
             seen = _decoder(self.empty, machine.halves[learnt], machine.rows[learnt])
-            joint = test.others.copy()
-            joint.merge(seen)
+            both = triangle(test.others.state()[1]["data"], machine.halves[learnt])
+            joint = _decoder(self.empty, both, test.others.rows + machine.rows[learnt])
             for which, fit in enumerate((seen, joint)):
                 wrong = _residual(machine.halves[judged], fit.estimate)
                 squares[which] += ((wrong**2).sum(0) / variance)[free].sum()
@@ -203,9 +203,10 @@ def _decoder(
     return Decoder.from_state(state, {"data": factor}, empty.context_map, "the factor")
 
 
-def _variance(others: Decoder) -> Array:
-    floor = (_FLOOR * others.noise_level) ** 2
-    return np.asarray(np.maximum(np.diagonal(others.noise_estimate), floor))
+def _variance(others: Decoder) -> tuple[Array, Array]:
+    """Of the noise of each coordinate; and which coordinates have any."""
+    floor, found = (_FLOOR * others.noise_level) ** 2, np.diagonal(others.noise_estimate)
+    return np.asarray(np.maximum(found, floor)), np.asarray(found > floor)
 
 
 def _residual(factor: Array, theta: Array) -> Array:
@@ -218,8 +219,7 @@ def _tested(machine: Machine, factor: Array, others: Decoder) -> _Test:
     theta, R = others.estimate, others.factor
     d, p = theta.shape
     D, E, T = factor[:p, :p], factor[:p, p:], factor[p:, p:]
-    n, variance = sum(machine.rows), _variance(others)
-    noisy = np.diagonal(others.noise_estimate) > (_FLOOR * others.noise_level) ** 2
+    n, (variance, noisy) = sum(machine.rows), _variance(others)
     freedom = max(others.rows - p, 1)
     lengths = np.linalg.norm(D, axis=0)
     scaled = np.where(lengths > 0, lengths, 1)
