@@ -8,6 +8,7 @@
 The first is the step of the paper's proof before the rows are summed (`DeterminantRadius` adds
 their squares up); it holds for inputs chosen in any way. The second is the ellipsoid of linear
 regression, exact for Gaussian noise if the inputs do not answer to it, and nearly so in long logs.
+Rows of Θ that are known do not move, and do not count among the d.
 c_i bounds ‖Θ_i‖: twice the norm of its estimate. σ_i is the noise of a coordinate, if it is
 estimated with its χ² limits: half of δ is spent on them.
 """
@@ -52,22 +53,24 @@ def reach_of(
         delta = delta / 2
         least = degrees / float(chdtri(degrees, delta / 2))
         most = degrees / max(float(chdtri(degrees, 1 - delta / 2)), 1e-300)
+    free = np.ones(d)
+    free[list(decoder.known)] = 0.0
     if callable(radius) or not isinstance(radius, str):
         joint = ConfidenceSet(decoder, radius).radius
-        return Reaches(np.full(d, np.sqrt(joint)), True, W, least * W, most * W)
+        return Reaches(np.sqrt(joint) * free, True, W, least * W, most * W)
     require(
         radius in ("determinant", "regression"),
         f'radius must be "determinant", "regression", a number or a rule, not {radius!r}',
     )
     prior = 2 * np.sqrt(decoder.regularisation) * np.linalg.norm(decoder.estimate, axis=1)
-    sigma = np.sqrt(np.maximum(np.diagonal(W), 0.0))
+    sigma, unknown = np.sqrt(np.maximum(np.diagonal(W), 0.0)), free.sum()
     if radius == "determinant":
         spread = max((decoder.log_det - p * np.log(decoder.regularisation)) / 2, 0.0)
-        inside = 2 * (np.log(d) + spread + np.log(1 / delta))
+        inside = 2 * (np.log(unknown) + spread + np.log(1 / delta))
         rows = prior + sigma * np.sqrt(most * inside)
     else:
-        quantile = float(chdtri(p, delta / d)) / p
+        quantile = float(chdtri(p, delta / unknown)) / p
         if noise is None:
-            quantile = float(fdtri(p, degrees, 1 - delta / d))
+            quantile = float(fdtri(p, degrees, 1 - delta / unknown))
         rows = prior + sigma * np.sqrt(p * quantile)
-    return Reaches(rows, False, W, least * W, most * W)
+    return Reaches(rows * free, False, W, least * W, most * W)

@@ -18,6 +18,10 @@ app = cyclopts.App(
 )
 # Named by their place: a command imports what it needs when it is called, not before.
 app.command("contextual_lqr.cli.info:info", help="Say which version this is, and how it runs here.")
+app.command("contextual_lqr.cli.new:new", help="Write a fleet's description to start from.")
+app.command("contextual_lqr.cli.check:check", help="Say what is wrong with a description or logs.")
+app.command("contextual_lqr.cli.fit:fit", help="Learn a fleet's decoder from its logs.")
+app.command("contextual_lqr.cli.merge:merge", help="Join decoders learnt at several sites.")
 app.command("contextual_lqr.cli.design:design", help="Controllers for new machines, certified.")
 app.command("contextual_lqr.cli.simulate:simulate", help="Show what a new machine's loop will do.")
 app.command("contextual_lqr.cli.advise:advise", help="Say which machine to run next, and why.")

@@ -150,7 +150,9 @@ class FleetDescription:
 
     def new_decoder(self) -> Decoder:
         """A decoder of this fleet that has learnt nothing yet."""
-        return Decoder(self.context_map, self.regularisation, noise_level=self.noise_level)
+        return Decoder(
+            self.context_map, self.regularisation, noise_level=self.noise_level, known=self.known
+        )
 
     def differences(self, other: FleetDescription, *, task: bool = True) -> list[str]:
         """What tells two descriptions apart; without `task`, in what a decoder learns by."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Protocol
 
 import numpy as np
 from numpy import ndarray as Array
@@ -18,26 +17,16 @@ from contextual_lqr.checks import read_only, require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.context.expressions import parse
 from contextual_lqr.errors import ContextError
+from contextual_lqr.logs.description import Quantity
 
-_CONTEXTS = 64  # where the row is fitted; an eighth more to check it
-
-
-class _Bounded(Protocol):
-    """What is needed of a context's value."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def low(self) -> float: ...
-    @property
-    def high(self) -> float: ...
+_CONTEXTS = 64  # where the row is fitted
 
 
 def known_row(
     text: str,
     states: Sequence[str],
     inputs: Sequence[str],
-    contexts: Sequence[_Bounded],
+    contexts: Sequence[Quantity],
     context_map: ContextMap,
 ) -> Array:
     """The row of Θ, (p,), for which the next value of a state is what `text` says."""
@@ -89,7 +78,7 @@ def known_row(
     return read_only(np.where(exact, nearest, row))
 
 
-def _finite(one: _Bounded) -> tuple[float, float]:
+def _finite(one: Quantity) -> tuple[float, float]:
     """Bounds to try the context within."""
     low, high = one.low, one.high
     if math.isinf(low):

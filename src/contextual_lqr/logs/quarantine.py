@@ -36,10 +36,11 @@ class Quarantine:
         about = about.with_columns(pl.lit(reason).alias("reason"), pl.col("row").cast(pl.String))
         frame = pl.concat([about, text], how="horizontal")
         if self._file is None:
-            self._columns = frame.columns
+            columns = [name for name in frame.columns if name != "machine"]
+            self._columns = [*columns, "machine"]  # which not every log has
             self._file = self._reporting(lambda: self._beside.open("xb"))
-            frame.head(0).write_csv(self._file)
-        for name in self._columns:  # not every log has a machine
+            pl.DataFrame(schema=self._columns).write_csv(self._file)
+        for name in self._columns:
             if name not in frame.columns:
                 frame = frame.with_columns(pl.lit(None, pl.String).alias(name))
         frame.select(self._columns).write_csv(self._file, include_header=False)

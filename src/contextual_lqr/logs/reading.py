@@ -16,7 +16,7 @@ Rows are read in batches. The last good row of a batch is carried over to the ne
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -61,7 +61,8 @@ class Report:
 class Transitions:
     """Some transitions: contexts and arrays with a row for each.
 
-    `follows` says which row is the next step of the same episode as the row before it.
+    `follows` says which row is the next step of the same episode as the row before it here,
+    `begins` with which an episode begins.
     """
 
     contexts: dict[str, Float[Array, " n"]]
@@ -70,9 +71,26 @@ class Transitions:
     after: Float[Array, "n d"]
     steps: Float[Array, " n"]
     follows: Bool[Array, " n"]
-    episodes: int
+    begins: Bool[Array, " n"]
     machines: Array | None  # labels, if there is such a column
-    labels: list[str]  # of the episodes, for messages: the first of the batch
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes, or parts of split ones, begin here."""
+        return int(self.begins.sum())
+
+    def only(self, which: Bool[Array, " n"]) -> Transitions:
+        """Some of them; whole episodes."""
+        return Transitions(
+            {name: column[which] for name, column in self.contexts.items()},
+            self.states[which],
+            self.inputs[which],
+            self.after[which],
+            self.steps[which],
+            self.follows[which],
+            self.begins[which],
+            None if self.machines is None else self.machines[which],
+        )
 
     def __len__(self) -> int:
         return len(self.states)
@@ -82,7 +100,8 @@ class Transitions:
 class _Columns:
     """A batch as arrays; missing and unreadable values are NaN."""
 
-    frame: Any  # pl.DataFrame, as it was read
+    frames: tuple[Any, ...]  # as they were read: perhaps one row carried over, then the batch
+    origin: Array  # where in these
     rows: Array  # where in the file, counted from 1
     source: str
     episode: Array  # integers, or objects
@@ -91,9 +110,16 @@ class _Columns:
     machine: Array | None
     carried: bool = False  # whether the first row is the last good one of the batch before
 
+    def raw(self, at: Array) -> pl.DataFrame:
+        """Rows as they were read."""
+        frame = self.frames[0] if len(self.frames) == 1 else _stack(*self.frames)
+        chosen: pl.DataFrame = frame[self.origin[at]]
+        return chosen
+
     def take(self, kept: Array) -> _Columns:
         return _Columns(
-            self.frame[kept],
+            self.frames,
+            self.origin[kept],
             self.rows[kept],
             self.source,
             self.episode[kept],
@@ -203,7 +229,8 @@ class LogReader:
                 self._carry_linked = False
                 return batch
         return _Columns(
-            _stack(carry.frame, batch.frame),
+            (carry.frames[0], batch.frames[0]),
+            np.concatenate(([0], batch.origin + 1)),
             np.concatenate((carry.rows, batch.rows)),
             batch.source,
             np.concatenate((carry.episode, batch.episode)),
@@ -236,11 +263,16 @@ class LogReader:
             starts[0] &= not self._carry_linked
         follows = np.zeros(len(at), bool)
         follows[1:] = np.diff(at) == 1
-        episodes = int(starts.sum())
+        begins = starts[at]
         self.report.transitions += len(at)
-        self.report.episodes += episodes
+        self.report.episodes += int(begins.sum())
         if n:
-            self._carry = batch.take(np.array([n - 1]))
+            last = np.array([n - 1])
+            # A copy of the row, which does not keep the batch alive.
+            frame = batch.frames[-1].slice(int(batch.origin[-1]) - len(batch.frames) + 1, 1)
+            if batch.carried and n == 1:
+                frame = batch.frames[0]
+            self._carry = replace(batch.take(last), frames=(frame,), origin=np.zeros(1, int))
             self._carry_linked = bool(linked[-1]) if n > 1 else False
             for name in description.context_names:
                 column = batch.values[name]
@@ -256,9 +288,8 @@ class LogReader:
             after,
             batch.step[at],
             follows,
-            episodes,
+            begins,
             None if batch.machine is None else batch.machine[at],
-            [str(e) for e in batch.episode[at[:1]]],
         )
 
     # -- what is wrong with rows -------------------------------------------------------------------
@@ -266,8 +297,10 @@ class LogReader:
     def _value_faults(self, batch: _Columns) -> dict[str, Array]:
         """Rows with values that are missing, unreadable, not finite or out of bounds."""
         faults: dict[str, Array] = {}
-        if batch.frame["episode"].null_count():
-            faults["'episode' is missing"] = batch.frame["episode"].is_null().to_numpy()
+        if batch.frames[0]["episode"].null_count():
+            faults["'episode' is missing"] = batch.frames[0]["episode"].is_null().to_numpy()
+        if batch.machine is not None and batch.frames[0]["machine"].null_count():
+            faults["'machine' is missing"] = batch.frames[0]["machine"].is_null().to_numpy()
         if not np.isfinite(batch.step.sum()):
             faults.update(_unreadable(batch, "step", batch.step))
         with np.errstate(invalid="ignore"):
@@ -299,7 +332,7 @@ class LogReader:
         idle = np.ones(len(batch.step), bool)
         for name in self.description.input_names:
             idle &= np.isnan(batch.values[name])
-            raw = batch.frame[name]
+            raw = batch.frames[0][name]
             if not raw.dtype.is_numeric() and idle.any():
                 idle &= (
                     raw.is_null().to_numpy()
@@ -371,7 +404,7 @@ class LogReader:
                 raise InputError(f"{places[0]}: {reason}; without --strict it would be set aside")
             if self._quarantine is not None:
                 at = np.flatnonzero(new)
-                self._quarantine.add(batch.frame[at], batch.source, batch.rows[at], reason)
+                self._quarantine.add(batch.raw(at), batch.source, batch.rows[at], reason)
         return bad
 
     def _count_splits(self, batch: _Columns, gaps: Array) -> None:
@@ -407,13 +440,14 @@ def _columns(frame: pl.DataFrame, source: str, first: int, about: FleetDescripti
     rows = np.arange(first, first + len(frame))
     integers = episode.dtype.is_integer() and not episode.null_count()
     ids = episode.to_numpy() if integers else episode.cast(pl.String).to_numpy()
-    return _Columns(frame, rows, source, ids, step, values, machine)
+    origin = np.arange(len(frame))
+    return _Columns((frame,), origin, rows, source, ids, step, values, machine)
 
 
 def _unreadable(batch: _Columns, name: str, column: Array) -> dict[str, Array]:
     """Why values of a column are not finite: missing, text, or nan and infinities."""
     wrong = ~np.isfinite(column)
-    raw = batch.frame[name]
+    raw = batch.frames[0][name]
     missing = raw.is_null().to_numpy()
     text = np.zeros(len(column), bool)
     if not raw.dtype.is_numeric():

@@ -146,7 +146,7 @@ def _minari_batches(name: str, description: FleetDescription) -> Iterator[pl.Dat
 
 def _minari_dataset(name: str) -> Any:
     try:
-        import minari
+        import minari  # type: ignore[import-untyped]
     except ImportError:
         raise InputError(
             "Minari datasets need the package minari: pip install contextual-lqr[minari]"

@@ -27,11 +27,12 @@ def read_table(path: str | os.PathLike[str]) -> dict[str, Array]:
         raise InputError(f"cannot read {path}: {str(error).splitlines()[0]}") from None
     columns = {}
     for name in frame.columns:
-        if not frame[name].dtype.is_numeric():
-            raise InputError(f"{path}: the column '{name}' must hold numbers alone")
-        column = frame[name].cast(pl.Float64).to_numpy()
+        raw = frame[name]
+        if not (raw.dtype.is_numeric() or raw.dtype == pl.String):
+            raise InputError(f"{path}: the column '{name}' must hold numbers, not {raw.dtype}")
+        column = raw.cast(pl.Float64, strict=False).to_numpy()
         if not np.isfinite(column).all():
-            row = int(np.isfinite(column).argmin()) + 1
-            raise InputError(f"{path}: row {row} of '{name}' is {column[row - 1]}, not finite")
+            row = int(np.isfinite(column).argmin())
+            raise InputError(f"{path}: row {row + 1} of '{name}' is {raw[row]}, no finite number")
         columns[name] = column
     return columns
