@@ -160,7 +160,9 @@ def _step_moments(
     solved = np.asarray(solution.solved)
     K = np.where(solved.reshape(n, 1, 1, 1), solution.policy.gains, 0.0)
     values = np.einsum("nhii->nhi", solution.value_matrices)
-    weights = np.where(solved.reshape(n, 1), values[:, 1:] @ np.diagonal(W), 0.0)
+    variances = np.diagonal(W).copy()
+    variances[list(decoder.known)] = 0.0  # rows that are known are never off
+    weights = np.where(solved.reshape(n, 1), values[:, 1:] @ variances, 0.0)
     E = np.diag(np.repeat([0.0, dither**2], [d, y - d]))
     X = np.broadcast_to(np.outer(start, start), (n, d, d))
     plain, weighted = np.zeros((n, y, y)), np.zeros((n, y, y))

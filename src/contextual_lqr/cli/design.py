@@ -131,10 +131,11 @@ def _certified(
         MofNCompleteColumn(),
         TimeRemainingColumn(),
     )
-    bar = Progress(*columns, console=Console(stderr=True), transient=True)
+    few = len(machines) <= 100
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=few)
     contexts: Any = machines.contexts or [{}]
     with bar:
-        task = bar.add_task("", total=len(machines), visible=len(machines) > 100)
+        task = bar.add_task("", total=len(machines))
         return certify_many(
             fitted.decoder,
             contexts,
