@@ -1,6 +1,8 @@
 """One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
 
+from contextual_lqr.advice import blind_directions, rank_candidates
 from contextual_lqr.agent import Agent, Episode, Output
+from contextual_lqr.certificate import Certificate, certify, certify_many
 from contextual_lqr.confidence import (
     ConfidenceSet,
     ConstantRadius,
@@ -43,6 +45,7 @@ __all__ = [
     "BlockContext",
     "Cautious",
     "CertaintyEquivalence",
+    "Certificate",
     "ConfidenceSet",
     "ConstantRadius",
     "ContextError",
@@ -71,9 +74,13 @@ __all__ = [
     "ThompsonSampling",
     "Trajectory",
     "UnsolvableError",
+    "blind_directions",
+    "certify",
+    "certify_many",
     "cost_gradient",
     "optimal_cost",
     "policy_cost",
+    "rank_candidates",
     "set_threads",
     "simulate",
     "solve",

@@ -100,7 +100,7 @@ def self_normalised(
 
 
 def _radius(decoder: Decoder, c_theta: float, c_w: float, spread: float, delta: float) -> float:
-    d = decoder.estimate.shape[0]
+    d = decoder.estimate.shape[0] - len(decoder.known)
     return self_normalised(d, decoder.regularisation, c_theta, c_w, spread, delta)
 
 
@@ -115,12 +115,17 @@ class ConfidenceSet:
         _at_least("radius", self.radius, 0)
         self.estimate: Float[Array, "d p"] = decoder.estimate
         self.factor: Float[Array, "p p"] = decoder.factor
+        # Rows of Θ that are known have no spread: no member of the set moves them.
+        self.free: Float[Array, "d 1"] = np.ones((len(self.estimate), 1))
+        self.free[list(decoder.known)] = 0.0
 
     def distance(self, theta: ArrayLike) -> Any:
         """tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ], a number for one Θ and an array for a stack; inf on overflow."""
         with np.errstate(over="ignore", invalid="ignore"):
-            Y = (self._decoders("theta", theta) - self.estimate) @ self.factor.T
+            deviation = self._decoders("theta", theta) - self.estimate
+            Y = deviation @ self.factor.T
             squared = (Y * Y).sum((-2, -1))
+            squared = np.where((deviation * (1 - self.free)).any((-2, -1)), np.inf, squared)
         return np.where(np.isnan(squared), np.inf, squared)[()]
 
     def contains(self, theta: ArrayLike) -> Any:
@@ -134,8 +139,8 @@ class ConfidenceSet:
         """
         _count(n)
         d, p = self.estimate.shape
-        U = rng.standard_normal((n, d, p))
-        r = rng.random(n) ** (1 / (d * p))
+        U = rng.standard_normal((n, d, p)) * self.free
+        r = rng.random(n) ** (1 / (self.free.sum() * p))
         size = np.sqrt(self.radius) * r / np.sqrt(np.einsum("nij,nij->n", U, U))
         thetas = self._from_ball(U)  # in place from here: this is most of the paper's rule
         thetas *= size[:, None, None]
@@ -157,7 +162,8 @@ class ConfidenceSet:
             spread.shape in ((), (d,)) and bool((spread >= 0).all()),
             f"scale must be a number or {d} numbers, none negative, not {scale!r}",
         )
-        Y = rng.standard_normal((n, d, p)) * (spread[:, None] if spread.ndim else spread)
+        Y = rng.standard_normal((n, d, p)) * self.free
+        Y *= spread[:, None] if spread.ndim else spread
         return np.asarray(self.estimate + self._from_ball(Y))
 
     def lowest_linear(self, direction: ArrayLike) -> Float[Array, "*batch d p"]:
@@ -165,7 +171,7 @@ class ConfidenceSet:
 
         In closed form: Θ̂ - √β D V⁻¹ / √tr(D V⁻¹ Dᵀ); for a direction of zero, Θ̂ itself.
         """
-        D = self._decoders("direction", direction)
+        D = self._decoders("direction", direction) * self.free
         largest = np.abs(D).max((-2, -1), keepdims=True)
         D = D / np.where(largest > 0, largest, 1)  # only the direction counts; squares stay finite
         Y = self._solve(D, transposed=True)

@@ -18,24 +18,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.linalg.lapack import dgeqrf, dtrtrs
+from numpy.typing import ArrayLike
+from scipy.linalg.lapack import dtrtrs
 
-from contextual_lqr.checks import all_finite, read_only, record, require
+from contextual_lqr.checks import all_finite, as_numbers, frozen, read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import FormatError, InputError, OwnRuleError
+from contextual_lqr.factors import triangle
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.problem import LinearSystem, Trajectory
 
 FORMAT_VERSION = 1
 
 _EPSILON = float(np.finfo(np.float64).eps)
-_BLOCK_ROWS = 1000
+# Numbers in a block of rows: it stays in the cache, and BLAS finds it too small for threads, which
+# for matrices this narrow cost far more than they save.
+_BLOCK_SIZE = 8000
 
 
 class Decoder:
@@ -43,7 +46,8 @@ class Decoder:
 
     `regularisation` is the λ of V = λI + Σ zzᵀ. `noise_level` is the rough standard deviation of a
     step's noise (√λ unless given): a step so large that rounding drowns such noise teaches
-    nothing, and is counted in `ignored_rows` instead.
+    nothing, and is counted in `ignored_rows` instead. `known` has the rows of Θ, by the number of
+    their state, that are given and need not be learnt.
     """
 
     def __init__(
@@ -52,6 +56,7 @@ class Decoder:
         regularisation: float = 1.0,
         *,
         noise_level: float | None = None,
+        known: Mapping[int, ArrayLike] | None = None,
     ) -> None:
         _positive("regularisation", regularisation)
         if noise_level is not None:
@@ -63,12 +68,13 @@ class Decoder:
         self.context_map = context_map
         self.regularisation = float(regularisation)
         self.noise_level = float(noise_level or np.sqrt(regularisation))
+        self.known: Mapping[int, Array] = _known_rows(known or {}, context_map.shape)
         self.episodes = 0
         self.rows = 0
         self.ignored_rows = 0
         self._data: Array | None = None  # [[D, E], [0, T]], once there is any
         self._sizes: tuple[int, int] | None = None  # (p, d) of that
-        self._posterior: tuple[Array, Array, Array] | None = None  # R, Θ̂, T: when asked for
+        self._posterior: tuple[Array, Array, Array] | None = None  # R, Θ̂, squares: if asked for
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -114,9 +120,44 @@ class Decoder:
         blocks = (
             _rows(G[members[i:j]], group.states[i:j], group.inputs[i:j])
             for members, group in groups
-            for i, j in _blocks(*group.inputs.shape[:2])
+            for i, j in _blocks(len(members), len(group), G.shape[1] + group.states.shape[2])
         )
         self._learn(context_map, blocks, G.shape[1], episodes=count)
+
+    def update_rows(
+        self,
+        contexts: Mapping[str, Any] | Sequence[Any],
+        states: Float[Array, "n d"],
+        inputs: Float[Array, "n m"],
+        after: Float[Array, "n d"],
+        *,
+        episodes: int = 0,
+    ) -> None:
+        """Learn from single steps: from `states`, `inputs` led to `after`, one row a step.
+
+        `contexts` has the context of each row, best as one mapping from names to arrays.
+        `episodes` is how many began among these rows. All rows are learnt, or none.
+        """
+        states, inputs, after = (np.asarray(a, np.float64) for a in (states, inputs, after))
+        require(
+            states.ndim == inputs.ndim == 2
+            and states.shape == after.shape
+            and len(inputs) == len(states),
+            "update_rows takes states (n, d), inputs (n, m) and after (n, d), not "
+            f"{states.shape}, {inputs.shape} and {after.shape}",
+        )
+        context_map, sizes = self.context_map, (states.shape[1], inputs.shape[1])
+        if (context_map.states, context_map.inputs) != sizes:
+            context_map = context_map.sized(*sizes)
+        if not len(states):
+            return
+        with np.errstate(over="ignore", invalid="ignore"):  # refused later
+            Z = context_map.encode(contexts, np.concatenate((states.T, inputs.T)).T)
+        blocks = (
+            np.concatenate((Z[i:j].T, after[i:j].T)).T
+            for i, j in _blocks(len(Z), 1, Z.shape[1] + after.shape[1])
+        )
+        self._learn(context_map, blocks, Z.shape[1], episodes)
 
     def merge(self, other: Decoder) -> None:
         """Take in all that another decoder of the same fleet has learnt, as if it were ours."""
@@ -129,6 +170,7 @@ class Decoder:
             ("context map", mine, theirs),
             ("regularisation", self.regularisation, other.regularisation),
             ("noise level", self.noise_level, other.noise_level),
+            ("set of known rows", _listed(self.known), _listed(other.known)),
         ):
             require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
         if other._data is not None:
@@ -137,7 +179,7 @@ class Decoder:
                 require(
                     sizes == self._sizes, f"the sizes (p, d) of Θ differ: {self._sizes} and {sizes}"
                 )
-                data = _triangle(self._data, data)
+                data = triangle(self._data, data)
             self.context_map, self._sizes, self._data = mine, sizes, data
         self.episodes += other.episodes
         self.rows += other.rows
@@ -154,7 +196,7 @@ class Decoder:
         self, context_map: ContextMap, blocks: Iterable[Array], p: int, episodes: int
     ) -> None:
         """Take in blocks of rows [z x'], none of them before all are known to be good."""
-        data, seen, used = self._data, 0, 0
+        parts, seen, used = [] if self._data is None else [self._data], 0, 0
         for rows in blocks:
             # x' = Θz is rounded to about ε·max(|z|, |x'|); where that exceeds the noise, the row
             # holds nothing but rounding.
@@ -166,9 +208,11 @@ class Decoder:
                         "states or inputs overflow when the context is applied to them"
                     )
                 kept = rows[np.abs(rows).max(1) <= limit]
-            data = _triangle(kept) if data is None else _triangle(data, kept)
+            parts.append(triangle(kept))
+            if len(parts) > 32:
+                parts = [triangle(*parts)]
             seen, used = seen + len(rows), used + len(kept)
-        assert data is not None  # an episode has at least one row
+        data = parts[0] if len(parts) == 1 else triangle(*parts)
         self.context_map, self._sizes, self._data = context_map, (p, data.shape[1] - p), data
         self.episodes += episodes
         self.rows += used
@@ -204,6 +248,12 @@ class Decoder:
         return self._solved()[0]
 
     @property
+    def data_factor(self) -> Float[Array, "p p"]:
+        """The upper-triangular D with DᵀD = Σ zzᵀ: what the logs alone say, without the prior."""
+        p, _, data = self._statistics()
+        return data[:p, :p].copy()
+
+    @property
     def log_det(self) -> float:
         """The logarithm of det V."""
         return float(2 * np.log(np.diagonal(self.factor)).sum())
@@ -222,14 +272,21 @@ class Decoder:
         if self.rows <= unknowns:
             return self.noise_level**2 * np.eye(d)
         # What D cannot reach is residual too: where data leave Θ open, QR has moved some into E.
-        residual = np.concatenate((T, U[:, unknowns:].T @ E))
+        residual = np.zeros((p + d, d))
+        residual[unknowns:p], residual[p:] = U[:, unknowns:].T @ E, T
+        for i, row in self.known.items():  # they were not fitted, and cost no degree of freedom
+            residual[:p, i] = E[:, i] - D @ row
+            residual[:p, i] = U.T @ residual[:p, i]
+            residual[:, i] *= np.sqrt(1 - unknowns / self.rows)
         return np.asarray(residual.T @ residual / (self.rows - unknowns))
 
     @property
     def penalised_residuals(self) -> Float[Array, " d"]:
-        """For each coordinate, Σ (x' - Θ̂z)² + λ‖Θ̂'s row‖²: what ridge regression minimises."""
-        T = self._solved()[2]
-        return np.asarray((T * T).sum(0))
+        """For each coordinate, Σ (x' - Θ̂z)² + λ‖Θ̂'s row‖²: what ridge regression minimises.
+
+        For a known row, Σ (x' - Θz)².
+        """
+        return self._solved()[2]
 
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
@@ -260,17 +317,21 @@ class Decoder:
         return p, d, np.zeros((p + d, p + d))
 
     def _solved(self) -> tuple[Array, Array, Array]:
-        """R, Θ̂, and the triangle of what Θ̂ and the prior leave unexplained."""
+        """R, Θ̂, and the squares of what Θ̂ and the prior leave unexplained."""
         if self._posterior is None:
             p, d, data = self._statistics()
             prior = np.zeros((p, p + d))
             np.fill_diagonal(prior, np.sqrt(self.regularisation))
-            joint = _triangle(data, prior)
+            joint = triangle(data, prior)
             joint *= np.where(np.diagonal(joint) < 0, -1.0, 1.0)[:, None]  # QR leaves signs free
             R = np.asfortranarray(joint[:p, :p])
             solved, _ = dtrtrs(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
             theta = np.ascontiguousarray(solved.T)
-            self._posterior = read_only(R), read_only(theta), joint[p:, p:]
+            squares = (joint[p:, p:] ** 2).sum(0)
+            for i, row in self.known.items():
+                theta[i] = row
+                squares[i] = ((data[:, p + i] - data[:, :p] @ row) ** 2).sum()
+            self._posterior = read_only(R), read_only(theta), squares
         return self._posterior
 
     # -- files -------------------------------------------------------------------------------------
@@ -299,6 +360,7 @@ class Decoder:
             "rows": self.rows,
             "ignored_rows": self.ignored_rows,
             "sizes": self._sizes,
+            "known": _listed(self.known),
         }
         return state, {"data": np.zeros((0, 0)) if self._data is None else self._data}
 
@@ -327,7 +389,10 @@ class Decoder:
 
     @classmethod
     def _restored(cls, state: Mapping[str, Any], data: Array, context_map: ContextMap) -> Decoder:
-        decoder = cls(context_map, state["regularisation"], noise_level=state["noise_level"])
+        rows = {int(i): row for i, row in state.get("known", {}).items()}
+        decoder = cls(
+            context_map, state["regularisation"], noise_level=state["noise_level"], known=rows
+        )
         for name in ("episodes", "rows", "ignored_rows"):
             count = state[name]
             require(type(count) is int and count >= 0, f"its {name} is {count!r}")
@@ -346,6 +411,28 @@ class Decoder:
         )
         decoder._sizes, decoder._data = (p, d), data
         return decoder
+
+
+def _known_rows(
+    known: Mapping[int, ArrayLike], shape: tuple[int, int, int] | None
+) -> dict[int, Array]:
+    """The known rows of Θ, by the number of their state, if they fit its shape."""
+    rows = {i: frozen(as_numbers(f"known row {i}", row, "(p,)", 1)) for i, row in known.items()}
+    if rows and shape is None:
+        raise InputError("rows are known, but not the size of Θ: size the context map first")
+    for i, row in rows.items():
+        p, d, _ = shape or (0, 0, 0)
+        require(
+            isinstance(i, int) and 0 <= i < d and row.shape == (p,),
+            f"known row {i} has shape {row.shape}, but Θ has {d} rows of {p}",
+        )
+    require(not shape or len(rows) < shape[1], "every row of Θ is known: there is nothing to learn")
+    return rows
+
+
+def _listed(known: Mapping[int, Array]) -> dict[str, list[float]]:
+    """Known rows as JSON holds them."""
+    return {str(i): row.tolist() for i, row in sorted(known.items())}
 
 
 def _positive(name: str, value: float) -> None:
@@ -367,34 +454,10 @@ def _rows(
     return rows.reshape(-1, p + d)
 
 
-def _blocks(episodes: int, steps: int) -> Iterator[tuple[int, int]]:
+def _blocks(episodes: int, steps: int, columns: int) -> Iterator[tuple[int, int]]:
     """Episodes in turn, so many that their rows stay in the processor's cache."""
-    size = max(1, _BLOCK_ROWS // steps)
+    size = max(1, max(2 * columns, _BLOCK_SIZE // columns - columns) // steps)
     return ((i, i + size) for i in range(0, episodes, size))
-
-
-def _triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
-    """The square triangular factor of the rows of all blocks.
-
-    Rows of very different size go into Householder's reflections largest first: only then is what
-    small rows say not drowned by the rounding of large ones (states of 1e12 beside states of 1).
-    """
-    n, count = blocks[0].shape[1], sum(map(len, blocks))
-    columns = np.zeros((n, max(n, count)))  # LAPACK's order: a column of the rows in one piece
-    place = 0
-    for block in blocks:
-        columns[:, place : place + len(block)] = block.T
-        place += len(block)
-    sizes = np.abs(columns).max(0)
-    if sizes.max() > 1e4 * sizes.min():
-        columns = columns[:, np.argsort(-sizes, kind="stable")]
-    reduced, _, _, _ = dgeqrf(columns.T, overwrite_a=True)
-    return np.where(_upper(n), reduced[:n], 0.0)
-
-
-@cache
-def _upper(n: int) -> Array:
-    return ~np.tri(n, k=-1, dtype=bool)
 
 
 def _by_shape(trajectories: Sequence[Trajectory]) -> list[tuple[Array, Trajectory]]:

@@ -156,6 +156,18 @@ def cost_and_gradient(
     return _or_infinite(_unflatten(found.cost, shape)), gradient
 
 
+def policy_cost_and_gradient(
+    policy: LinearPolicy, system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+) -> tuple[Any, CostGradient]:
+    """The cost of a given policy, and its gradient by the dynamics: the same two passes.
+
+    The formula of `cost_gradient` holds for any gains, with P the value of the policy.
+    """
+    shape, found = _run(system, cost, start=start, policy=policy, gradient=True)
+    gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
+    return _or_infinite(_unflatten(found.cost, shape)), gradient
+
+
 def simulate(
     policy: LinearPolicy,
     system: LinearSystem,

@@ -87,6 +87,15 @@ class ContextMap(ABC):
             raise InputError("no contexts are given, and the shape of G is not known without one")
         return np.zeros((0, self.shape[0], self.shape[1] + self.shape[2]))
 
+    def encode(
+        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
+    ) -> Float[Array, "batch p"]:
+        """z = G(context) [x; u] for many rows [x; u], each with its own context."""
+        G = self.matrices(contexts)
+        if len(G) != len(moves):
+            raise InputError(f"there are {len(moves)} rows, but {len(G)} contexts")
+        return np.asarray((G @ moves[..., None])[..., 0])
+
     def describe(self) -> dict[str, Any] | None:
         """What JSON can hold of the map, for `context_map_from`; None if it holds functions."""
         plain = self._plain()

@@ -88,6 +88,29 @@ class BlockContext(ContextMap):
             return G
         return super().matrices(self._variables.split(count, columns))  # to say which is wrong
 
+    def encode(
+        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
+    ) -> Float[Array, "batch p"]:
+        """As in `ContextMap`; without functions, without the matrices: z = [C x; D u]."""
+        if len(self._patterns) < 2 or self._variables is None:
+            return super().encode(contexts, moves)
+        count, columns = self._variables.columns(contexts)
+        if count != len(moves):
+            raise InputError(f"there are {len(moves)} rows, but {count} contexts")
+        z, d = [], self._patterns["C"].constant.shape[1]
+        for part, y in (("C", moves[:, :d]), ("D", moves[:, d:])):
+            constant, entries = self._patterns[part]
+            block = np.zeros((count, len(constant)), order="F")
+            for i, j in np.argwhere(constant):  # most of them are sparse; no copy of y is made
+                block[:, i] += constant[i, j] * y[:, j]
+            for i, j, expression in entries:
+                coefficient = expression(columns)
+                if not np.isfinite(coefficient).all():
+                    return super().encode(self._variables.split(count, columns), moves)
+                block[:, i] += coefficient * y[:, j]
+            z.append(block)
+        return np.concatenate(z, axis=1)
+
     def _arguments(self) -> dict[str, Any]:
         return {"C": self.C, "D": self.D, **super()._arguments()}
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import product
 from typing import Any, final
 
 import numpy as np
@@ -76,6 +77,19 @@ class FeatureContext(ContextMap):
     def matrices(self, contexts: Iterable[Any]) -> Float[Array, "batch p n"]:
         """As in `ContextMap`, all at once."""
         return self._stacked(self.feature_rows(contexts))
+
+    def encode(
+        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
+    ) -> Float[Array, "batch p"]:
+        """As in `ContextMap`, without the matrices: z = φ ⊗ [x; u]."""
+        phi = self.feature_rows(contexts)
+        if len(phi) != len(moves):
+            raise InputError(f"there are {len(moves)} rows, but {len(phi)} contexts")
+        (_, k), n = phi.shape, moves.shape[1]
+        z = np.empty((len(phi), k * n), order="F")
+        for i, j in product(range(k), range(n)):
+            np.multiply(phi[:, i], moves[:, j], out=z[:, i * n + j])
+        return z
 
     def describe(self) -> dict[str, Any] | None:
         """As in `ContextMap`, with the expressions as text."""

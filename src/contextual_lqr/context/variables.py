@@ -124,6 +124,14 @@ def each(function: Callable[[Any], Any], contexts: Iterable[Any]) -> list[Any]:
     return answers
 
 
+def one_by_one(contexts: Iterable[Any]) -> list[Any]:
+    """The contexts of a batch as a list: a sequence of them, or a mapping name -> array."""
+    if not isinstance(contexts, Mapping):
+        return list(contexts)
+    columns = [np.asarray(values).tolist() for values in contexts.values()]
+    return [dict(zip(contexts, values, strict=True)) for values in zip(*columns, strict=True)]
+
+
 def shown(value: Any) -> str:
     """A value as it should stand in a sentence: short, and named values as name=value."""
     if isinstance(value, Mapping) and value:

@@ -165,7 +165,7 @@ class Cautious:
         if known and both.solved.all():
             hedged, certain = both.cost(x)
             P = both.value_matrices[0, 1]
-            weight = self.step_aversion * float(posterior.variance @ np.diagonal(P))
+            weight = self.step_aversion * float(posterior.doubt @ np.diagonal(P))
             curvature = cost.R[0] + nominal.B.T @ P @ nominal.B + weight * unknown
             dearness = steps * float((curvature * S).sum())
             size = min(size, self.budget * max(float(hedged - certain), 0.0) / dearness)
@@ -215,7 +215,7 @@ def _ignorance(situation: Situation) -> Float[Array, "y y"]:
 
 
 def _spread(posterior: Posterior, Y: Array, aversions: tuple[float, ...]) -> Spread:
-    return Spread(np.outer(aversions, posterior.variance), Y)
+    return Spread(np.outer(aversions, posterior.doubt), Y)
 
 
 def _inverse(Y: Array) -> Array:

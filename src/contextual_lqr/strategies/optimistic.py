@@ -74,7 +74,7 @@ class Optimism(PlansEpisodes):
 
     def _descend(self, ball: _Ball, rng: np.random.Generator) -> tuple[Array, float]:
         """Coordinates and cost of the best point found."""
-        sphere = rng.standard_normal((self.draws, *ball.shape))
+        sphere = rng.standard_normal((self.draws, *ball.shape)) * ball.free
         X = np.concatenate([ball.centre[None], ball.zero[None], sphere / _norm(sphere)])
         J = ball.cost(X)
         first = np.concatenate([[0, 1], 2 + np.argsort(J[2:])[: max(self.starts - 2, 0)]])
@@ -113,8 +113,10 @@ class _Ball:
         self._centre = M[:, :d], M[:, d:]  # [A, B] of the estimate, and its change with X
         self._change = np.ascontiguousarray(S[:, :d]), np.ascontiguousarray(S[:, d:])
         self.shape = centre.shape
-        self.centre = np.zeros(self.shape)
-        zero = -centre @ R.T / max(self._scale, 1e-300)  # Θ = 0, or the nearest the ball has
+        self.centre, self.free = np.zeros(self.shape), plausible.free
+        zero = (
+            self.free * -centre @ R.T / max(self._scale, 1e-300)
+        )  # Θ = 0, or the nearest the ball has
         self.zero = zero / max(1.0, _norm(zero).item())
 
     def theta(self, X: Float[Array, "d p"]) -> Float[Array, "d p"]:
@@ -134,7 +136,7 @@ class _Ball:
         J, (dA, dB) = cost_and_gradient(systems, situation.cost, situation.start)
         with np.errstate(over="ignore", invalid="ignore"):
             S_A, S_B = self._change
-            g = apply_to_each(dA, S_A.T) + apply_to_each(dB, S_B.T)
+            g = (apply_to_each(dA, S_A.T) + apply_to_each(dB, S_B.T)) * self.free
         return accepted(situation, systems, J, self._value_bound), np.where(np.isfinite(g), g, 0.0)
 
     def _systems(self, X: Array) -> LinearSystem:

@@ -37,6 +37,11 @@ class Posterior:
         """The noise of each coordinate, by its mean degree of belief."""
         return np.asarray(self.squares / self.degrees)
 
+    @property
+    def doubt(self) -> Float[Array, " d"]:
+        """The same, but zero where the row of Θ is known: what multiplies V⁻¹."""
+        return np.asarray(self.variance * self._set.free[:, 0])
+
     def draw(
         self, n: int, rng: np.random.Generator
     ) -> tuple[Float[Array, "n d p"], Float[Array, "n d d"]]:

@@ -1,0 +1,179 @@
+"""How fast logs are fitted, and in how much memory; writes docs/logs-benchmark.md.
+
+`python benchmarks/logs.py FOLDER` writes about 0.9 GB of Parquet into the folder first, unless it
+is there: one million episodes of 20 states at d = 5, m = 2. `--quick` is a trial run on a tenth of
+it that writes no page.
+
+What is measured runs in a process of its own, three times; the clock is that of the work, without
+the start of Python. The yardstick is what Polars needs to read the same columns: each file whole,
+or in the same batches as `fit`, whichever is quicker.
+"""
+
+import json
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from rich.progress import track
+
+from contextual_lqr.experiments.style import figure_style, save_figure
+from contextual_lqr.logs import FleetDescription
+from contextual_lqr.logs.fitting import fit
+from contextual_lqr.logs.sources import BATCH
+
+DOCS = Path(__file__).parent.parent / "docs"
+PARTS, EPISODES, STATES, REPEATS = 20, 50_000, 20, 3
+THETA = np.eye(5, 7)
+THETA[1, 3] = THETA[2, 4] = THETA[3, 5] = THETA[4, 6] = 1
+THETA[3, 3] = THETA[4, 4] = 0.7
+FLEET = """
+[states]
+one = ""
+px = "m"
+py = "m"
+vx = "m/s"
+vy = "m/s"
+[inputs]
+fx = "N"
+fy = "N"
+[contexts]
+mass = { unit = "kg", low = 0.1, high = 10.0 }
+[context_map]
+kind = "block"
+C = [[1, 0, 0, 0, 0], [0, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 1, 0], [0, 0, 0, 0, 1]]
+D = [["1/mass", 0], [0, "1/mass"]]
+[task]
+horizon = 20
+[cost]
+Q = { px = 1.0, py = 1.0 }
+R = [1.0, 1.0]
+[learning]
+noise_level = 0.01
+"""
+COLUMNS = ["episode", "step", "one", "px", "py", "vx", "vy", "fx", "fy", "mass"]
+
+
+def write_part(path: Path, part: int) -> None:
+    """One file of logs: objects of all masses, pushed at random."""
+    rng = np.random.default_rng(part)
+    n, H = EPISODES, STATES
+    mass = rng.uniform(0.1, 10, n)
+    x, u = np.zeros((H, n, 5)), rng.normal(size=(H, n, 2))
+    x[0, :, 0], x[0, :, 1:3] = 1, rng.normal(size=(n, 2))
+    for h in range(H - 1):
+        x[h + 1] = np.concatenate((x[h], u[h] / mass[:, None]), 1) @ THETA.T
+        x[h + 1, :, 1:] += 0.01 * rng.normal(size=(n, 4))
+    u[-1] = np.nan
+    columns = [np.repeat(np.arange(part * n, (part + 1) * n), H), np.tile(np.arange(H), n)]
+    columns += list(x.transpose(1, 0, 2).reshape(-1, 5).T) + list(
+        u.transpose(1, 0, 2).reshape(-1, 2).T
+    )
+    frame = pl.DataFrame(dict(zip(COLUMNS, [*columns, np.repeat(mass, H)], strict=True)))
+    frame.with_columns(pl.col("fx", "fy").fill_nan(None)).write_parquet(path)
+
+
+def work(what: str, files: list[str]) -> None:
+    """In a process of its own: seconds, peak memory in MiB, and the error of Θ."""
+    started, error = time.perf_counter(), None
+    if what == "read":
+        for file in files:
+            pl.read_parquet(file, columns=COLUMNS)
+    elif what == "read in batches":
+        for file in files:
+            for _ in pl.scan_parquet(file).select(COLUMNS).collect_batches(chunk_size=BATCH):
+                pass
+    else:
+        done = fit(FleetDescription.parse(FLEET), files)
+        error = float(np.linalg.norm(done.fleet.decoder.estimate - THETA))
+        assert done.fleet.decoder.rows == len(files) * EPISODES * (STATES - 1)
+    seconds = time.perf_counter() - started
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps([seconds, peak, error]))
+
+
+def measured(what: str, files: list[str]) -> tuple[float, float, float | None]:
+    """The median of the seconds, the largest memory."""
+    runs = []
+    for _ in range(REPEATS):
+        command = [sys.executable, __file__, "--work", what, *files]
+        said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        runs.append(json.loads(said.splitlines()[-1]))
+    seconds, peaks, errors = zip(*runs, strict=True)
+    return float(np.median(seconds)), max(peaks), errors[0]
+
+
+def main(folder: Path, quick: bool) -> None:
+    """Generate, measure, write."""
+    folder.mkdir(exist_ok=True)
+    paths = [folder / f"part{i:02d}.parquet" for i in range(2 if quick else PARTS)]
+    for i, path in track(list(enumerate(paths)), "writing logs"):
+        if not path.exists():
+            write_part(path, i)
+    files = [str(path) for path in paths]
+    counts = [1, 2] if quick else [1, 2, 5, 10, 20]
+    rows = []
+    for count in track(counts, "measuring"):
+        read = measured("read", files[:count])
+        batches = measured("read in batches", files[:count])
+        fitted = measured("fit", files[:count])
+        rows.append((count * EPISODES, min(read[0], batches[0]), *fitted))
+    table = "| episodes | rows | Polars reads [s] | fit [s] | ratio | peak [MiB] | ‖Θ̂ - Θ‖ |\n"
+    table += "|---" * 7 + "|\n"
+    for episodes, read_time, seconds, peak, error in rows:
+        table += (
+            f"| {episodes:,} | {episodes * STATES:,} | {read_time:.2f} | {seconds:.2f} | "
+            f"{seconds / read_time:.1f} | {peak:.0f} | {error:.1e} |\n"
+        )
+    print(table)
+    if quick:
+        return
+    draw(rows)
+    machine = f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
+    (DOCS / "logs-benchmark.md").write_text(TEXT.format(table=table, machine=machine))
+
+
+TEXT = """# Fitting logs, measured
+
+Written by `benchmarks/logs.py` ({machine}). Path-following objects, d = 5 states, m = 2 inputs,
+episodes of 20 states, every episode with a mass of its own; Parquet as Polars writes it, files of
+one million rows. `fit` runs with its defaults: every row is checked, and the misfit alarm begins,
+and gives up at 2 000 machines. The yardstick is what Polars needs merely to read the same columns,
+each file whole or in batches, whichever is quicker. Medians of three runs, each a process of its
+own; the start of Python is not counted. Memory is the peak of the whole process.
+
+![Seconds and peak memory against the number of episodes](figures/logs.svg)
+
+{table}"""
+
+
+def draw(rows: list[tuple[int, float, float, float, float | None]]) -> None:
+    """Time and memory against the number of episodes."""
+    episodes = [row[0] for row in rows]
+    with figure_style():
+        import matplotlib.pyplot as plt
+
+        figure, (left, right) = plt.subplots(1, 2, figsize=(7, 2.6))
+        left.plot(episodes, [row[2] for row in rows], "o-", label="fit")
+        left.plot(episodes, [row[1] for row in rows], "s-", label="Polars reads")
+        left.plot(episodes, [3 * row[1] for row in rows], "k:", lw=1, label="3 × Polars reads")
+        left.set(xlabel="episodes of 20 states", ylabel="time [s]", xscale="log", yscale="log")
+        left.legend()
+        right.plot(episodes, [row[3] for row in rows], "o-", label="fit")
+        right.axhline(1024, color="k", ls=":", lw=1, label="1 GiB")
+        right.set(xlabel="episodes of 20 states", ylabel="peak memory [MiB]", xscale="log")
+        right.set_ylim(0, 1100)
+        right.legend(loc="center left")
+        save_figure(figure, DOCS / "figures", "logs")
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "--work":
+        work(sys.argv[2], sys.argv[3:])
+    else:
+        main(Path(sys.argv[1]), "--quick" in sys.argv)

@@ -1,0 +1,111 @@
+"""`contextual-lqr advise`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from contextual_lqr.advice import BlindDirection, blind_directions, rank_candidates
+from contextual_lqr.cli.machines import Machines, read_machines, shown
+from contextual_lqr.cli.options import AsJson
+from contextual_lqr.logs import FittedFleet
+
+_SHOWN = 15
+
+
+def advise(
+    fleet: Path,
+    /,
+    *,
+    candidates: Path | None = None,
+    targets: Path | None = None,
+    dither: float = 0.0,
+    as_json: AsJson = False,
+) -> None:
+    """Which machine, run next, would teach most; and what no log has shown.
+
+    Parameters
+    ----------
+    fleet
+        What `fit` wrote.
+    candidates
+        A table (CSV or Parquet) of the machines that could be run.
+    targets
+        A table of the machines to be controlled; the candidates themselves unless given.
+    dither
+        The standard deviation of what the run would add to every input.
+    as_json
+        Print JSON, for a script to read.
+    """
+    fitted = FittedFleet.load(fleet)
+    described = fitted.description
+    names = described.context_names
+    quantities = [*described.state_names, *described.input_names]
+    blind = blind_directions(fitted.decoder, quantities)
+    machines = None if candidates is None else read_machines(candidates, names)
+    ranking: list[tuple[str, dict[str, float], float]] = []
+    if machines is not None:
+        wanted = None if targets is None else read_machines(targets, names).rows
+        ranked = rank_candidates(
+            fitted.decoder,
+            machines.rows,
+            described.cost,
+            described.start,
+            targets=wanted,
+            dither=dither,
+        )
+        ranking = [(_label(machines, one.place), one.context, one.saving) for one in ranked]
+    if as_json:
+        _print_json(blind, ranking)
+        return
+    console = Console()
+    _show_blind(console, blind, fitted.decoder.estimate.shape[1])
+    if ranking:
+        _show_ranking(console, ranking)
+
+
+def _label(machines: Machines, i: int) -> str:
+    return shown(machines.rows[i]) if machines.labels is None else machines.labels[i]
+
+
+def _print_json(
+    blind: list[BlindDirection], ranking: list[tuple[str, dict[str, float], float]]
+) -> None:
+    whole = {
+        "blind": [{"columns": one.columns, "says": str(one)} for one in blind],
+        "candidates": [
+            {"machine": label, "context": context, "saving": saving}
+            for label, context, saving in ranking
+        ],
+    }
+    Console().print_json(json.dumps(whole))
+
+
+def _show_blind(console: Console, blind: list[BlindDirection], p: int) -> None:
+    if not blind:
+        console.print("The logs excite every direction of the decoder.", highlight=False)
+        return
+    console.print(
+        f"The logs say nothing about {len(blind)} of {p} directions of the decoder:",
+        highlight=False,
+    )
+    for one in blind[:_SHOWN]:
+        console.print(f"  {escape(str(one))}", highlight=False)
+    if len(blind) > _SHOWN:
+        console.print(f"  … and {len(blind) - _SHOWN} more; --json lists all", highlight=False)
+
+
+def _show_ranking(console: Console, ranking: list[tuple[str, dict[str, float], float]]) -> None:
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("run next")
+    table.add_column("saves of the price of ignorance", justify="right")
+    for label, _, saving in ranking[:_SHOWN]:
+        table.add_row(escape(label), f"{saving:.1%}")
+    console.print(table)
+    if len(ranking) > _SHOWN:
+        console.print(f"… and {len(ranking) - _SHOWN} more; --json lists all", highlight=False)

@@ -1,0 +1,325 @@
+"""`contextual-lqr design`."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import cyclopts
+import numpy as np
+from numpy import ndarray as Array
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from contextual_lqr.certificate import Certificate, certify_many
+from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, shown
+from contextual_lqr.cli.options import AsJson
+from contextual_lqr.errors import InputError
+from contextual_lqr.files import write_whole
+from contextual_lqr.logs import FittedFleet, FleetDescription
+
+_COLOURS = {"trust": "green", "caution": "yellow", "do not use": "red"}
+_ROWS_SHOWN = 20
+
+
+def design(
+    fleet: Path,
+    /,
+    *,
+    context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
+    contexts: Path | None = None,
+    horizon: int | None = None,
+    radius: Literal["regression", "determinant"] = "regression",
+    delta: float = 0.05,
+    draws: int = 200,
+    quick: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    seed: int = 0,
+    as_json: AsJson = False,
+    csv: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    npz: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    output: Annotated[Path | None, cyclopts.Parameter(name=["--output", "-o"])] = None,
+) -> None:
+    """Controllers for machines never tried, each with a certificate.
+
+    Parameters
+    ----------
+    fleet
+        What `fit` wrote.
+    context
+        The machine, as name=value; several values with commas, or the option again.
+    contexts
+        A table (CSV or Parquet) with a machine a row; a column `machine` names them.
+    horizon
+        Another number of states of an episode than the fleet's.
+    radius
+        Which decoders are plausible: regression, for logs of controllers that did not learn, or
+        determinant, wider, which holds for any logs.
+    delta
+        The probability with which the interval may miss the true cost.
+    draws
+        The number of posterior draws.
+    quick
+        Search for the ends of the interval, without proving them.
+    seed
+        Of the posterior draws.
+    as_json
+        Write JSON: certificates and gains.
+    csv
+        Write a table with a row a machine, gains included.
+    npz
+        Write NumPy arrays; needs --output.
+    output
+        The file to write; .json, .csv and .npz say their format.
+    """
+    form = _format(as_json, csv, npz, output)
+    fitted = FittedFleet.load(fleet)
+    described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
+    machines = chosen_machines(fitted, context, contexts)
+    _require_logs(fitted, fleet)
+    certificates = _certified(
+        fitted,
+        described,
+        machines,
+        radius=radius,
+        delta=delta,
+        draws=draws,
+        bounds=not quick,
+        rng=np.random.default_rng(seed),
+    )
+    if form is None:
+        _show(fitted, described, machines, certificates, radius, quick)
+        return
+    content = _content(form, fitted, described, machines, certificates, radius, quick)
+    if output is None:
+        sys.stdout.write(content.decode())
+    else:
+        write_whole(output, content)
+        Console(stderr=True).print(_summary(certificates, f"{output}: "), highlight=False)
+
+
+def _format(as_json: bool, csv: bool, npz: bool, output: Path | None) -> str | None:
+    asked = [name for name, on in (("json", as_json), ("csv", csv), ("npz", npz)) if on]
+    if len(asked) > 1:
+        raise InputError(f"one format at a time, not --{' and --'.join(asked)}")
+    if asked == ["npz"] and output is None:
+        raise InputError("--npz writes arrays to a file: say which with --output")
+    if asked or output is None:
+        return asked[0] if asked else None
+    suffix = output.suffix.lower().lstrip(".")
+    if suffix not in ("json", "csv", "npz"):
+        raise InputError(f"say the format of {output}: --json, --csv or --npz")
+    return suffix
+
+
+def _require_logs(fitted: FittedFleet, fleet: Path) -> None:
+    if not fitted.decoder.rows:
+        raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
+
+
+def _certified(
+    fitted: FittedFleet, described: FleetDescription, machines: Machines, **options: Any
+) -> list[Certificate]:
+    """The certificates, with a bar on standard error while there are many to make."""
+    columns = (
+        TextColumn("certifying"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    few = len(machines) <= 100
+    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=few)
+    contexts: Any = machines.contexts or [{}]
+    with bar:
+        task = bar.add_task("", total=len(machines))
+        return certify_many(
+            fitted.decoder,
+            contexts,
+            described.cost,
+            described.start,
+            progress=lambda done: bar.advance(task, done),
+            **options,
+        )
+
+
+def _content(
+    form: str,
+    fitted: FittedFleet,
+    described: FleetDescription,
+    machines: Machines,
+    certificates: list[Certificate],
+    radius: str,
+    quick: bool,
+) -> bytes:
+    gains = np.stack([one.policy.gains for one in certificates])
+    rows = [
+        _row(fitted, machines, i, one) | {"certified": not quick, "radius": radius}
+        for i, one in enumerate(certificates)
+    ]
+    if form == "json":
+        for row, K in zip(rows, gains, strict=True):
+            row["gains"] = K.tolist()
+        whole = {
+            "states": list(described.state_names),
+            "inputs": list(described.input_names),
+            "horizon": described.horizon,
+            "machines": rows,
+        }
+        return (json.dumps(whole, allow_nan=False, indent=2) + "\n").encode()
+    flat = [_flat(row) for row in rows]
+    if form == "npz":
+        columns = {name: [row[name] for row in flat] for name in flat[0]}
+        buffer = io.BytesIO()
+        arrays: dict[str, Any] = {name: _array(column) for name, column in columns.items()}
+        arrays["states"] = np.array(described.state_names)
+        arrays["inputs"] = np.array(described.input_names)
+        np.savez_compressed(buffer, gains=gains, **arrays)
+        return buffer.getvalue()
+    import polars as pl
+
+    table: dict[str, Any] = {name: [row[name] for row in flat] for name in flat[0]}
+    for h in range(gains.shape[1]):
+        for i, u in enumerate(described.input_names):
+            for j, x in enumerate(described.state_names):
+                table[f"K{h + 1}.{u}.{x}"] = gains[:, h, i, j]
+    return pl.DataFrame(table, strict=False).write_csv().encode()
+
+
+def _array(column: list[Any]) -> Array:
+    """Numbers as numbers, what is missing as NaN, the rest as text."""
+    if all(x is None or isinstance(x, float) for x in column):
+        return np.array([np.nan if x is None else x for x in column])
+    return np.array(column)
+
+
+def _row(
+    fitted: FittedFleet, machines: Machines, i: int, certificate: Certificate
+) -> dict[str, Any]:
+    named = {} if machines.labels is None else {"machine": machines.labels[i]}
+    beyond = beyond_logs(fitted, certificate.context)
+    return named | certificate.as_dict() | {"beyond_logs": sorted(beyond)}
+
+
+def _flat(row: dict[str, Any]) -> dict[str, Any]:
+    """A row for a table: a column for each value of the context."""
+    flat: dict[str, Any] = {}
+    for name, value in row.items():
+        if name == "context":
+            flat |= value
+        else:
+            flat[name] = " ".join(value) if name == "beyond_logs" else value
+    return flat
+
+
+def _show(
+    fitted: FittedFleet,
+    described: FleetDescription,
+    machines: Machines,
+    certificates: list[Certificate],
+    radius: str,
+    quick: bool,
+) -> None:
+    console = Console()
+    if len(certificates) == 1:
+        _show_one(console, fitted, described, certificates[0], radius, quick)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, where in (
+        ("machine", "left"),
+        ("verdict", "left"),
+        ("predicted", "right"),
+        ("from", "right"),
+        ("to", "right"),
+        ("excess", "right"),
+        ("score", "right"),
+    ):
+        table.add_column(name, justify=where, no_wrap=name != "machine")  # type: ignore[arg-type]
+    for i, one in enumerate(certificates[:_ROWS_SHOWN]):
+        label = shown(one.context) if machines.labels is None else machines.labels[i]
+        table.add_row(
+            escape(label),
+            f"[{_COLOURS[one.verdict]}]{one.verdict}[/]",
+            *(_number(x) for x in (one.predicted_cost, *one.interval)),
+            _percent(one.likely_excess),
+            _number(one.extrapolation.score, 2),
+        )
+    console.print(table)
+    if len(certificates) > _ROWS_SHOWN:
+        more = len(certificates) - _ROWS_SHOWN
+        console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
+    console.print(_summary(certificates), highlight=False)
+    console.print(_interval_note(radius, quick), style="dim", highlight=False)
+
+
+def _show_one(
+    console: Console,
+    fitted: FittedFleet,
+    described: FleetDescription,
+    one: Certificate,
+    radius: str,
+    quick: bool,
+) -> None:
+    (low, high), place = one.interval, one.extrapolation.score
+    found = f"{_number(one.lower.found)} to {_number(one.upper.found)}"
+    gaps = f"{_percent(one.lower.gap)} and {_percent(one.upper.gap)}"
+    facts = [
+        ("machine", escape(shown(one.context, described.units))),
+        ("verdict", f"[bold {_COLOURS[one.verdict]}]{one.verdict}[/]"),
+        ("because", escape(one.reason)),
+        ("predicted cost", _number(one.predicted_cost)),
+        ("true cost", f"{_number(low)} to {_number(high)}"),
+        ("", f"(a search found {found}; gaps of {gaps})"),
+        ("likely excess", f"{_percent(one.likely_excess)} over the best possible, at 95 %"),
+        ("instability", f"{one.instability:.1%} of the posterior draws"),
+        ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
+    ]
+    for name, (least, most) in beyond_logs(fitted, one.context).items():
+        facts.append(("beyond logs", f"{escape(name)}: the logs have {least:.4g} to {most:.4g}"))
+    listed = Table.grid(padding=(0, 2))
+    for name, text in facts:
+        listed.add_row(name, text)
+    console.print(listed, highlight=False)
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("gains, step 1")
+    for name in described.state_names:
+        table.add_column(escape(name), justify="right")
+    for name, row in zip(described.input_names, one.policy.gains[0], strict=True):
+        table.add_row(escape(name), *(f"{x:.4g}" for x in row))
+    console.print(table)
+    steps = len(one.policy.gains)
+    console.print(
+        f"u = K x; all {steps} steps are in --json, --csv and --npz.", style="dim", highlight=False
+    )
+    console.print(_interval_note(radius, quick), style="dim", highlight=False)
+
+
+def _interval_note(radius: str, quick: bool) -> str:
+    if quick:
+        return "--quick: the interval was searched for, and is not proven."
+    return f"The interval is certain for all decoders of the {radius} set."
+
+
+def _summary(certificates: list[Certificate], prefix: str = "") -> str:
+    counts = {verdict: 0 for verdict in _COLOURS}
+    for one in certificates:
+        counts[one.verdict] += 1
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    count = f"{len(certificates)} machine{'s' if len(certificates) > 1 else ''}"
+    return f"{escape(prefix)}{count}: {said}"
+
+
+def _number(value: float, digits: int = 4) -> str:
+    return f"{value:.{digits}g}" if np.isfinite(value) else "∞"
+
+
+def _percent(part: float) -> str:
+    if not np.isfinite(part):
+        return "∞"
+    if part > 10:
+        return "> 1000 %"
+    return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"

@@ -1,0 +1,26 @@
+"""`contextual-lqr new`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from contextual_lqr.errors import InputError
+from contextual_lqr.files import write_whole
+from contextual_lqr.logs.starting import STARTING_FILE
+
+
+def new(path: Path, /) -> None:
+    """Write a commented description of a fleet, to be changed to yours.
+
+    Parameters
+    ----------
+    path
+        The file to write, such as fleet.toml. It must not exist yet.
+    """
+    if path.exists():
+        raise InputError(f"{path} exists already, and is left as it is")
+    write_whole(path, STARTING_FILE.encode())
+    Console().print(f"{escape(str(path))} is written: change it to your fleet", highlight=False)

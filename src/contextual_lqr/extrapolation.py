@@ -1,0 +1,156 @@
+"""How far a machine is from what the logs have seen: its leverage against theirs.
+
+A row z of the logs has the leverage zᵀV⁻¹z, how much of what is known about Θ it asks for. Over all
+rows the leverages sum to tr(V⁻¹ Σzzᵀ) ≤ p: they are p/rows on average. The score of a machine is
+its leverage over that average. 1 is a usual machine of the logs; one of score 100 needs Θ ten times
+as precisely. It does not change when states, inputs or features are scaled.
+
+For features, z = φ(context) ⊗ y with y = [x; u], the context is scored alone, whatever y is. Each
+coordinate of y, scaled to the same size, gives a Gram matrix of the features, and their sum is
+
+    Γ = Σ_rows w φφᵀ,   w = Σ_l y_l² / Σ_rows y_l²‖φ‖²,    score = (Σ_rows w) φᵀΓ⁻¹φ / k
+
+which is 1 on average over the rows, by weight. Σ w is the entry of Γ that belongs to the constant
+feature. Where there is none, and for other maps, the leverage is that of the steps z = G y which
+the machine is expected to make; it then grows too where states and inputs exceed those logged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from scipy.linalg.lapack import dtrtrs
+
+from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
+from contextual_lqr.context.expressions import parse
+from contextual_lqr.decoder import Decoder
+
+Place = Literal["inside the data", "at the edge of the data", "outside the data"]
+
+INSIDE, EDGE = 2.0, 10.0
+
+_STATES, _INPUTS = "1 (states)", "1 (inputs)"  # rows of C and D without a context
+
+
+@dataclass(frozen=True)
+class Extrapolation:
+    """A score (about 1: as in the logs), where that is, and the feature that asks for most."""
+
+    score: float
+    place: Place
+    feature: str
+
+    def __str__(self) -> str:
+        if self.place == "inside the data":
+            return self.place
+        if self.feature in (_STATES, _INPUTS):
+            return f"{self.place}, by the size of its states and inputs"
+        return f"{self.place}, along {self.feature}"
+
+
+def extrapolations(
+    decoder: Decoder,
+    matrices: Float[Array, "n p y"],
+    moments: Float[Array, "n y y"],
+) -> list[Extrapolation]:
+    """The extrapolation of machines that make steps of the second moments E[y yᵀ], y = [x; u].
+
+    The feature named is the one most deviations away from its mean in the logs; of steps, the one
+    with the largest part of the leverage.
+    """
+    owners, names = feature_groups(decoder.context_map, matrices.shape[1])
+    constant = _constant_feature(decoder.context_map)
+    if constant is None:
+        shares = _of_steps(decoder, matrices, moments, owners, len(names))
+        scores = np.maximum(shares.sum(-1), 0.0)
+    else:
+        scores, shares = _of_contexts(decoder, matrices, len(names), *constant)
+    return [
+        Extrapolation(float(score), place(float(score)), names[int(own)])
+        for score, own in zip(scores, shares.argmax(-1), strict=True)
+    ]
+
+
+def _of_contexts(
+    decoder: Decoder, matrices: Float[Array, "n p y"], k: int, constant: int, value: float
+) -> tuple[Float[Array, " n"], Float[Array, "n k"]]:
+    """The score of φ alone, and how many squared deviations each feature is from its mean."""
+    R, y = decoder.factor, matrices.shape[2]
+    columns = [R[:, i::y] for i in range(y)]  # those of y_i, one for each feature
+    rows = np.concatenate([one / np.linalg.norm(one) for one in columns])
+    root: Array = np.linalg.qr(rows)[1]  # Γ = rootᵀ root
+    weight = float((root[:, constant] ** 2).sum()) / value**2
+    phi = matrices[:, ::y, 0]  # G = φ ⊗ I
+    half, _ = dtrtrs(root, phi.T, trans=1)
+    mean = root[:, constant] @ root / (value * weight)
+    variance = np.maximum((root**2).sum(0) / weight - mean**2, 1e-12 * mean**2 + 1e-300)
+    away = (phi - mean) ** 2 / variance
+    away[:, constant] = -1.0 if k > 1 else 0.0
+    return np.asarray((half**2).sum(0) * weight / k), away
+
+
+def _of_steps(
+    decoder: Decoder,
+    matrices: Float[Array, "n p y"],
+    moments: Float[Array, "n y y"],
+    owners: Array,
+    k: int,
+) -> Float[Array, "n k"]:
+    """The shares of the features in the score of the steps: tr(V⁻¹ G E[yyᵀ] Gᵀ), by rows."""
+    n, p, y = matrices.shape
+    flat = np.ascontiguousarray(matrices.transpose(1, 0, 2)).reshape(p, n * y)
+    half, _ = dtrtrs(decoder.factor, flat, trans=1)
+    whole, _ = dtrtrs(decoder.factor, half)  # V⁻¹G
+    whole = whole.reshape(p, n, y).transpose(1, 0, 2)
+    shares = ((whole @ moments) * matrices).sum(-1) * max(decoder.rows, 1) / p
+    return np.stack([shares[:, owners == i].sum(-1) for i in range(k)], 1)
+
+
+def _constant_feature(context_map: ContextMap) -> tuple[int, float] | None:
+    """The place and the value of a feature that is the same for all machines."""
+    if not isinstance(context_map, FeatureContext):
+        return None
+    described = context_map.describe()
+    for i, (_, text) in enumerate(described["features"] if described else ()):
+        feature = parse(text)
+        if not feature.names and feature({}) != 0:
+            return i, float(feature({}))
+    return None
+
+
+def place(score: float) -> Place:
+    """The score in words."""
+    if score <= INSIDE:
+        return "inside the data"
+    return "at the edge of the data" if score <= EDGE else "outside the data"
+
+
+def feature_groups(context_map: ContextMap, p: int) -> tuple[Array, list[str]]:
+    """Which feature each of the p coordinates of z belongs to, and the names of the features.
+
+    Of the block form, rows of C and D that hold the same expressions are one feature.
+    """
+    if isinstance(context_map, FeatureContext):
+        names = list(context_map.feature_names)
+        return np.repeat(np.arange(len(names)), p // len(names)), names
+    if isinstance(context_map, BlockContext) and not any(
+        part is None or callable(part) for part in (context_map.C, context_map.D)
+    ):
+        labels = [
+            f"{_entries(row)} ({part})"
+            for part, block in (("states", context_map.C), ("inputs", context_map.D))
+            for row in np.asarray(block, object)
+        ]
+        names = list(dict.fromkeys(labels))
+        return np.array([names.index(label) for label in labels]), names
+    return np.arange(p), [f"row {j + 1} of the context matrix" for j in range(p)]
+
+
+def _entries(row: Array) -> str:
+    """The expressions of a row, without the zeros; "1" for a row of numbers."""
+    texts = [str(entry).strip() for entry in row if isinstance(entry, str)]
+    return ", ".join(dict.fromkeys(texts)) or "1"

@@ -1,0 +1,52 @@
+"""Logs of small carts with a known truth, for the tests of logs."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from contextual_lqr.logs import FleetDescription
+from contextual_lqr.logs.starting import STARTING_FILE
+
+CARTS = STARTING_FILE  # position' = position + 0.1 velocity is known
+DESCRIPTION = FleetDescription.parse(CARTS)
+TRUTH = np.array([[1, 0.1, 0, 0, 0, 0], [0, 0.95, 0, 0, 0, 0.1]])  # features 1 and 1/mass
+
+
+def cart_rows(
+    masses: list[float],
+    seed: int = 0,
+    *,
+    steps: int = 12,
+    episodes: int = 2,
+    first: int = 0,
+    last_row: bool = True,
+    actual: dict[int, float] | None = None,
+) -> pl.DataFrame:
+    """A log; `actual` has the true masses of machines that are not what they say."""
+    rng = np.random.default_rng(seed)
+    rows: list[tuple[Any, ...]] = []
+    for i, mass in enumerate(masses):
+        M = TRUTH @ DESCRIPTION.context_map.matrix({"mass": (actual or {}).get(i, mass)})
+        for k in range(episodes):
+            x = rng.normal(size=2)
+            for h in range(steps):
+                last = h == steps - 1
+                u = None if last else float(rng.normal() * 3)
+                if not last or last_row:
+                    episode = first + i * episodes + k
+                    rows.append((f"cart {i}", episode, h, *map(float, x), u, mass))
+                if u is not None:
+                    x = M @ [*x, u] + [0, 0.01 * rng.normal()]
+    names = ["machine", "episode", "step", "position", "velocity", "force", "mass"]
+    return pl.DataFrame(rows, schema=names, orient="row")
+
+
+def write(frame: pl.DataFrame, path: Path) -> str:
+    """To Parquet or CSV, by the name."""
+    if path.suffix == ".csv":
+        frame.write_csv(path)
+    else:
+        frame.write_parquet(path, row_group_size=50)
+    return str(path)
