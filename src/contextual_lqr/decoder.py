@@ -68,7 +68,7 @@ class Decoder:
         self.context_map = context_map
         self.regularisation = float(regularisation)
         self.noise_level = float(noise_level or np.sqrt(regularisation))
-        self.known: Mapping[int, Array] = _known_rows(known or {}, context_map.shape)
+        self.known: Mapping[int, Array] = _known_rows(known, context_map.shape) if known else {}
         self.episodes = 0
         self.rows = 0
         self.ignored_rows = 0
