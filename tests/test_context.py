@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import block_diag
 
@@ -338,7 +338,7 @@ def test_a_malformed_description_is_refused(description: Any, complaint: str) ->
 
 
 @every_map
-@steady
+@settings(parent=steady, max_examples=8)
 @given(st.lists(contexts, min_size=1, max_size=5), st.integers(0, 1000))
 def test_encoding_rows_is_multiplying_by_the_matrices(
     map_: ContextMap, batch: list[dict[str, float]], seed: int
