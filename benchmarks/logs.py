@@ -124,8 +124,8 @@ def main(folder: Path, quick: bool) -> None:
         fitted = measured("fit", files[:count])
         rows.append((count * EPISODES, *min(read[:2], batches[:2]), *fitted))
     table = (
-        "| episodes | rows | Polars reads: clock, processor [s] | fit: clock, processor [s] | ratio "
-        "of clocks | peak memory [MiB] | ‖Θ̂ - Θ‖ |\n" + "|---" * 7 + "|\n"
+        "| episodes | rows | Polars reads: clock, processor [s] | fit: clock, processor [s] | "
+        "ratio of clocks | peak memory [MiB] | ‖Θ̂ - Θ‖ |\n" + "|---" * 7 + "|\n"
     )
     for episodes, read_clock, read_spent, clock, spent, peak, error in rows:
         table += (
