@@ -214,10 +214,12 @@ class LogReader:
         self._new_file = False
         if carry is None or not len(batch.step):
             return batch
+        if carry.episode.dtype.kind != batch.episode.dtype.kind:  # numbers here, text there
+            carry = replace(carry, episode=carry.episode.astype(str).astype(object))
+            batch = replace(batch, episode=batch.episode.astype(str).astype(object))
         if new_file:  # an episode goes on in the next file only if it does so seamlessly
             goes_on = (
-                type(carry.episode[0]) is type(batch.episode[0])
-                and carry.episode[0] == batch.episode[0]
+                carry.episode[0] == batch.episode[0]
                 and batch.step[0] == carry.step[0] + 1
                 and (carry.machine is None) == (batch.machine is None)
                 and all(
