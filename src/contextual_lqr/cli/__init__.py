@@ -18,6 +18,10 @@ app = cyclopts.App(
 )
 # Named by their place: a command imports what it needs when it is called, not before.
 app.command("contextual_lqr.cli.info:info", help="Say which version this is, and how it runs here.")
+app.command(
+    "contextual_lqr.cli.reproduce:reproduce",
+    help="Run the paper's experiments; write figures and a report.",
+)
 
 
 def main() -> None:
