@@ -158,6 +158,26 @@ def test_one_by_one_is_many_at_once(seed: int, powers: list[int]) -> None:
                 assert_same_belief(many, one_by_one, size, max(powers) - min(powers) < 7)
 
 
+def test_thousands_of_rows_give_the_ridge_estimate_of_all() -> None:
+    rng = np.random.default_rng(3)
+    episodes = [episode(rng, 1.0, 2 + i % 9) for i in range(600)]  # several blocks
+    decoder = Decoder(MAP, noise_level=0.01)
+    decoder.update_many([c for c, _ in episodes], [t for _, t in episodes])
+    Z, after = rows_of(episodes)
+    padded = np.concatenate((Z, np.eye(Z.shape[1]))), np.concatenate((after, np.zeros((6, 2))))
+    ridge, *_ = np.linalg.lstsq(*padded)
+    assert decoder.estimate == pytest.approx(ridge.T, rel=1e-12, abs=1e-14)
+    assert decoder.rows == len(Z) > 2000
+
+    # What is wrong in the last block is found before the first is learnt.
+    before = snapshot(decoder)
+    huge = Trajectory(np.full((12, 2), 1e308), np.full((11, 1), 1e308))  # a group of its own
+    steep = [{"gain": 100.0} if i == 600 else c for i, (c, _) in enumerate([*episodes, GOOD])]
+    with pytest.raises(InputError, match="overflow"):
+        decoder.update_many(steep, [*(t for _, t in episodes), huge])
+    assert snapshot(decoder) == before
+
+
 def test_merge_counts_the_prior_once_and_takes_an_empty_one() -> None:
     a, b = (learnt([episode(np.random.default_rng(s))], 5.0) for s in (1, 2))
     rows = [x.factor.T @ x.factor - 5 * np.eye(6) for x in (a, b)]

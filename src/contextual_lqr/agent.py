@@ -265,10 +265,8 @@ class Agent:
     ) -> Situation:
         cost = self.cost if cost is None else cost
         sizes = (self.cost.state_size, self.cost.input_size)
-        require(
-            (cost.state_size, cost.input_size) == sizes and not cost.batch_shape,
-            f"the cost must be one for {sizes[0]} states and {sizes[1]} inputs",
-        )
+        if (cost.state_size, cost.input_size) != sizes or cost.batch_shape:
+            raise InputError(f"the cost must be one for {sizes[0]} states and {sizes[1]} inputs")
         G = self.decoder.context_map.matrix(context)
         x = self.start if start is None else _start(start, sizes[0])
         return Situation(self.decoder, G, cost, x, self.noise_level, self._radius(G))

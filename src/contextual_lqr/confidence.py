@@ -132,7 +132,10 @@ class ConfidenceSet:
         U = rng.standard_normal((n, d, p))
         r = rng.random(n) ** (1 / (d * p))
         size = np.sqrt(self.radius) * r / np.sqrt(np.einsum("nij,nij->n", U, U))
-        return np.asarray(self.estimate + self._from_ball(U * size[:, None, None]))
+        thetas = self._from_ball(U)  # in place from here: this is most of the paper's rule
+        thetas *= size[:, None, None]
+        thetas += self.estimate
+        return thetas
 
     def draw(
         self, n: int, rng: np.random.Generator, scale: ArrayLike = 1.0

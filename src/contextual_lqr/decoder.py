@@ -17,7 +17,8 @@ one on top of the other, and λ is counted once.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -25,7 +26,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.linalg.lapack import dgeqrf, dtrtrs
 
-from contextual_lqr.checks import read_only, record, require
+from contextual_lqr.checks import all_finite, read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import FormatError, InputError, OwnRuleError
 from contextual_lqr.files import load_arrays, save_arrays
@@ -34,6 +35,7 @@ from contextual_lqr.problem import LinearSystem, Trajectory
 FORMAT_VERSION = 1
 
 _EPSILON = float(np.finfo(np.float64).eps)
+_BLOCK_ROWS = 1000
 
 
 class Decoder:
@@ -54,10 +56,10 @@ class Decoder:
         _positive("regularisation", regularisation)
         if noise_level is not None:
             _positive("noise_level", noise_level)
-        require(
-            isinstance(context_map, ContextMap),
-            f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}",
-        )
+        if not isinstance(context_map, ContextMap):
+            raise InputError(
+                f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}"
+            )
         self.context_map = context_map
         self.regularisation = float(regularisation)
         self.noise_level = float(noise_level or np.sqrt(regularisation))
@@ -79,10 +81,8 @@ class Decoder:
             )
         context_map = self._sized_for(self.context_map, trajectory, "the trajectory")
         G = context_map.matrix(context)
-        x, u = trajectory.states, trajectory.inputs
-        with np.errstate(over="ignore", invalid="ignore"):  # refused below
-            Z = np.concatenate((x[:-1], u), 1) @ G.T
-        self._learn(context_map, Z, x[1:], episodes=1)
+        rows = _rows(G, trajectory.states, trajectory.inputs)
+        self._learn(context_map, [rows], len(G), episodes=1)
 
     def update_many(
         self,
@@ -111,13 +111,12 @@ class Decoder:
             return
         G = context_map.matrices(contexts)
         require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
-        Z, after = [], []
-        for members, group in groups:
-            y = np.concatenate((group.states[:, :-1], group.inputs), 2)
-            with np.errstate(over="ignore", invalid="ignore"):  # refused below
-                Z.append((y @ G[members].swapaxes(1, 2)).reshape(-1, G.shape[1]))
-            after.append(group.states[:, 1:].reshape(-1, group.states.shape[2]))
-        self._learn(context_map, np.concatenate(Z), np.concatenate(after), episodes=count)
+        blocks = (
+            _rows(G[members[i:j]], group.states[i:j], group.inputs[i:j])
+            for members, group in groups
+            for i, j in _blocks(*group.inputs.shape[:2])
+        )
+        self._learn(context_map, blocks, G.shape[1], episodes=count)
 
     def merge(self, other: Decoder) -> None:
         """Take in all that another decoder of the same fleet has learnt, as if it were ours."""
@@ -138,7 +137,7 @@ class Decoder:
                 require(
                     sizes == self._sizes, f"the sizes (p, d) of Θ differ: {self._sizes} and {sizes}"
                 )
-                data = _triangle(np.concatenate((self._data, data)))
+                data = _triangle(self._data, data)
             self.context_map, self._sizes, self._data = mine, sizes, data
         self.episodes += other.episodes
         self.rows += other.rows
@@ -151,22 +150,29 @@ class Decoder:
         twin.__dict__.update(self.__dict__)  # arrays are replaced, never written into
         return twin
 
-    def _learn(self, context_map: ContextMap, Z: Array, after: Array, episodes: int) -> None:
-        p, d = Z.shape[1], after.shape[1]
-        rows = np.concatenate((Z, after), 1)
-        largest = np.abs(rows).max(1)
-        if not np.isfinite(largest).all():
-            raise InputError("states or inputs overflow when the context is applied to them")
-        # x' = Θz is rounded to about ε·max(|z|, |x'|); where that exceeds the noise, the row holds
-        # nothing but rounding.
-        informative = largest * _EPSILON <= self.noise_level
-        kept = rows if informative.all() else rows[informative]
-        data = kept if self._data is None else np.concatenate((self._data, kept))
-        data = _triangle(data)
-        self.context_map, self._sizes, self._data = context_map, (p, d), data
+    def _learn(
+        self, context_map: ContextMap, blocks: Iterable[Array], p: int, episodes: int
+    ) -> None:
+        """Take in blocks of rows [z x'], none of them before all are known to be good."""
+        data, seen, used = self._data, 0, 0
+        for rows in blocks:
+            # x' = Θz is rounded to about ε·max(|z|, |x'|); where that exceeds the noise, the row
+            # holds nothing but rounding.
+            limit = self.noise_level / _EPSILON
+            kept = rows
+            if not np.abs(rows).max() <= limit:
+                if not all_finite(rows):
+                    raise InputError(
+                        "states or inputs overflow when the context is applied to them"
+                    )
+                kept = rows[np.abs(rows).max(1) <= limit]
+            data = _triangle(kept) if data is None else _triangle(data, kept)
+            seen, used = seen + len(rows), used + len(kept)
+        assert data is not None  # an episode has at least one row
+        self.context_map, self._sizes, self._data = context_map, (p, data.shape[1] - p), data
         self.episodes += episodes
-        self.rows += len(kept)
-        self.ignored_rows += len(rows) - len(kept)
+        self.rows += used
+        self.ignored_rows += seen - used
         self._posterior = None
 
     @staticmethod
@@ -259,7 +265,7 @@ class Decoder:
             p, d, data = self._statistics()
             prior = np.zeros((p, p + d))
             np.fill_diagonal(prior, np.sqrt(self.regularisation))
-            joint = _triangle(np.concatenate((data, prior)))
+            joint = _triangle(data, prior)
             joint *= np.where(np.diagonal(joint) < 0, -1.0, 1.0)[:, None]  # QR leaves signs free
             R = np.asfortranarray(joint[:p, :p])
             solved, _ = dtrtrs(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
@@ -349,20 +355,46 @@ def _positive(name: str, value: float) -> None:
     )
 
 
-def _triangle(rows: Array) -> Array:
-    """The square triangular factor of the rows.
+def _rows(
+    G: Float[Array, "*batch p y"], states: Float[Array, "*batch H d"], inputs: Float[Array, ...]
+) -> Float[Array, "rows columns"]:
+    """The rows [z x'] of episodes, z = G [x; u]."""
+    p, d = G.shape[-2], states.shape[-1]
+    rows = np.empty((*inputs.shape[:-1], p + d))
+    with np.errstate(over="ignore", invalid="ignore"):  # refused later
+        rows[..., :p] = np.concatenate((states[..., :-1, :], inputs), -1) @ G.swapaxes(-1, -2)
+    rows[..., p:] = states[..., 1:, :]
+    return rows.reshape(-1, p + d)
+
+
+def _blocks(episodes: int, steps: int) -> Iterator[tuple[int, int]]:
+    """Episodes in turn, so many that their rows stay in the processor's cache."""
+    size = max(1, _BLOCK_ROWS // steps)
+    return ((i, i + size) for i in range(0, episodes, size))
+
+
+def _triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
+    """The square triangular factor of the rows of all blocks.
 
     Rows of very different size go into Householder's reflections largest first: only then is what
     small rows say not drowned by the rounding of large ones (states of 1e12 beside states of 1).
     """
-    n = rows.shape[1]
-    if len(rows) < n:
-        rows = np.concatenate((rows, np.zeros((n - len(rows), n))))
-    sizes = np.abs(rows).max(1)
-    if sizes.max() > 1e4 * sizes.min(initial=np.inf, where=sizes > 0):
-        rows = rows[np.argsort(-sizes, kind="stable")]
-    reduced, _, _, _ = dgeqrf(rows)
-    return np.triu(reduced[:n])
+    n, count = blocks[0].shape[1], sum(map(len, blocks))
+    columns = np.zeros((n, max(n, count)))  # LAPACK's order: a column of the rows in one piece
+    place = 0
+    for block in blocks:
+        columns[:, place : place + len(block)] = block.T
+        place += len(block)
+    sizes = np.abs(columns).max(0)
+    if sizes.max() > 1e4 * sizes.min():
+        columns = columns[:, np.argsort(-sizes, kind="stable")]
+    reduced, _, _, _ = dgeqrf(columns.T, overwrite_a=True)
+    return np.where(_upper(n), reduced[:n], 0.0)
+
+
+@cache
+def _upper(n: int) -> Array:
+    return ~np.tri(n, k=-1, dtype=bool)
 
 
 def _by_shape(trajectories: Sequence[Trajectory]) -> list[tuple[Array, Trajectory]]:

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr import kernels
 from contextual_lqr.checks import (
+    all_finite,
     as_numbers,
     as_symmetric,
     broadcast_batches,
@@ -67,11 +68,12 @@ class Solution:
         """The optimal expected cost J₁* from `start`, (..., d); inf for a member not solved."""
         d = self.value_matrices.shape[-1]
         x = as_numbers("start", start, "(..., d)", 1)
-        require(x.shape[-1] == d, f"start must have {d} coordinates, not {x.shape[-1]}")
+        if x.shape[-1] != d:
+            raise InputError(f"start must have {d} coordinates, not {x.shape[-1]}")
         broadcast_batches({"solution": self.status.shape, "start": x.shape[:-1]})
         with np.errstate(over="ignore", invalid="ignore"):
-            Px = (self.value_matrices[..., 0, :, :] @ x[..., None])[..., 0]
-            J = (x * Px).sum(-1) + self.value_constants[..., 0]
+            Px = _apply(self.value_matrices[..., 0, :, :], x)
+            J = np.asarray(np.vecdot(x, Px) + self.value_constants[..., 0])
         return _or_infinite(J)
 
 
@@ -284,8 +286,11 @@ def _run(
 def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
     """One leading axis: as long as the batch, or 1 where all members share the array."""
     leading, own = array.shape[:-core], array.shape[-core:]
-    if len(leading) == 1 and leading in (batch, (1,)) and own[0]:  # the usual case, and quick
-        return array
+    if own[0]:  # the usual cases, and quick
+        if not leading:
+            return array[None]
+        if leading == batch and len(batch) == 1:
+            return array
     if leading != batch and any(size != 1 for size in leading):
         array = np.ascontiguousarray(np.broadcast_to(array, batch + own))
     return array.reshape(-1, *own) if own[0] else np.zeros((1, *own))
@@ -293,15 +298,16 @@ def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
 
 def _unflatten(array: Array | None, batch: tuple[int, ...]) -> Array:
     assert array is not None  # it was asked for
-    if len(batch) == 1:
-        return read_only(array)
-    return read_only(array.reshape(batch + array.shape[1:]))
+    if len(batch) != 1:
+        array = array.reshape(batch + array.shape[1:]) if batch else array[0, ...]
+    return read_only(array)
 
 
 def _or_infinite(cost: Any) -> Any:
     """NaN is what overflow leaves of terms with different signs, or a member without solution."""
-    bad = np.isnan(cost)
-    return np.where(bad, np.inf, cost)[()] if bad.any() else cost[()]
+    if all_finite(cost):  # the usual case, and quick
+        return cost[()]
+    return np.where(np.isnan(cost), np.inf, cost)[()]
 
 
 def _failure(solution: Solution, horizon: int) -> str:

@@ -31,6 +31,7 @@ from contextual_lqr.checks import (
     require,
     require_semi_definite,
 )
+from contextual_lqr.errors import InputError
 
 
 @dataclass(frozen=True, init=False, eq=False)
@@ -49,13 +50,12 @@ class LinearSystem:
     def __init__(self, A: ArrayLike, B: ArrayLike, noise: ArrayLike | None = None) -> None:
         A, B = as_numbers("A", A, "(..., d, d)", 2), as_numbers("B", B, "(..., d, m)", 2)
         d = A.shape[-1]
-        require(
-            A.shape[-2] == d and d > 0, f"A must be square, (..., d, d), but has shape {A.shape}"
-        )
-        require(
-            B.shape[-2] == d and B.shape[-1] > 0,
-            f"B must have as many rows as A, (..., {d}, m), but has shape {B.shape}",
-        )
+        if A.shape[-2] != d or d == 0:
+            raise InputError(f"A must be square, (..., d, d), but has shape {A.shape}")
+        if B.shape[-2] != d or B.shape[-1] == 0:
+            raise InputError(
+                f"B must have as many rows as A, (..., {d}, m), but has shape {B.shape}"
+            )
         if noise is None:
             W = np.zeros((d, d))
         else:

@@ -1,5 +1,6 @@
 """Contexts in the paper's form, G = blkdiag(C, D)."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, final
@@ -20,9 +21,9 @@ class _Pattern(NamedTuple):
     constant: Float[Array, "rows columns"]
     entries: list[tuple[int, int, Expression]]
 
-    def at(self, values: Any, batch: tuple[int, ...]) -> Float[Array, "*batch rows columns"]:
-        """The matrix for one context (batch ()), or for arrays of values."""
-        matrix = np.empty((*batch, *self.constant.shape))
+    def at(self, values: Any, count: int) -> Float[Array, "count rows columns"]:
+        """The matrices for arrays of values."""
+        matrix = np.empty((count, *self.constant.shape))
         matrix[...] = self.constant
         for i, j, expression in self.entries:
             matrix[..., i, j] = expression(values)
@@ -82,7 +83,7 @@ class BlockContext(ContextMap):
             count = len(self._rows(contexts))
         else:
             count, columns = self._variables.columns(contexts)
-        G = self._blocks(*(self._patterns[part].at(columns, (count,)) for part in "CD"))
+        G = self._blocks(*(self._patterns[part].at(columns, count) for part in "CD"))
         if np.isfinite(G).all() or self._variables is None:
             return G
         return super().matrices(self._variables.split(count, columns))  # to say which is wrong
@@ -107,10 +108,11 @@ class BlockContext(ContextMap):
             return self._answer(part, getattr(self, part), context)
         if not pattern.entries:
             return pattern.constant
-        matrix = pattern.at(context, ())
+        matrix = pattern.constant.copy()
         for i, j, expression in pattern.entries:
-            if not np.isfinite(matrix[i, j]):
-                said = f"the entry '{expression.text}' of {part} is {matrix[i, j]}"
+            value = matrix[i, j] = expression(context)
+            if not math.isfinite(value):
+                said = f"the entry '{expression.text}' of {part} is {value}"
                 raise ContextError(f"{said} at {shown(context)}")
         return matrix
 
