@@ -10,7 +10,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.agent import Agent
 from contextual_lqr.plan import Plan
-from contextual_lqr.problem import LinearSystem, Trajectory
+from contextual_lqr.problem import Trajectory
 
 
 class Played(NamedTuple):
@@ -27,48 +27,52 @@ class Played(NamedTuple):
 def play(
     agent: Agent,
     context: Any,
-    machine: LinearSystem,
+    dynamics: Float[Array, "d y"],
     shocks: Float[Array, "steps d"],
     adapt: Literal["episode", "step"] = "episode",
 ) -> Played:
-    """Ask, play, tell."""
+    """Ask, play on the machine with the dynamics [A, B], tell."""
     if adapt == "step":
-        return _play_live(agent, context, machine, shocks)
+        return _play_live(agent, context, dynamics, shocks)
     plan = agent.ask(context)
-    states, inputs = _roll_out(plan, machine, agent.start, shocks)
+    states, inputs = _roll_out(plan, dynamics, agent.start, shocks)
     if len(inputs):
         agent.tell(context, Trajectory(states, inputs))
     return Played(states, inputs, plan)
 
 
-def _roll_out(
-    plan: Plan, machine: LinearSystem, start: Array, shocks: Array
-) -> tuple[Array, Array]:
-    A, B, x = machine.A, machine.B, start
-    states, inputs = [x], []
+def _roll_out(plan: Plan, dynamics: Array, start: Array, shocks: Array) -> tuple[Array, Array]:
+    """States and inputs. Written for speed: no arrays are made on the way."""
+    d, steps = len(start), len(shocks)
+    y = np.empty((steps + 1, dynamics.shape[1]))  # a row is [x; u]
+    states, inputs = y[:, :d], y[:, d:]
+    states[0] = start
+    xs, us, dot = list(states), list(inputs), np.dot
+    offsets = None if plan.dither is None else plan.offsets
     with np.errstate(over="ignore", invalid="ignore"):
-        for K, offset, w in zip(plan.policy.gains, plan.offsets, shocks, strict=True):
-            u = K @ x + offset
-            x = A @ x + B @ u + w
-            inputs.append(u)
-            states.append(x)
-    x, u = np.array(states), np.array(inputs)
-    finite = np.isfinite(x[1:]).all(1) & np.isfinite(u).all(1)
-    played = len(u) if finite.all() else int(np.argmin(finite))
-    return x[: played + 1], u[:played]
+        for h, (K, w, row) in enumerate(zip(plan.policy.gains, shocks, y[:-1], strict=True)):
+            u, x = us[h], xs[h + 1]
+            dot(K, xs[h], u)
+            if offsets is not None:
+                u += offsets[h]
+            dot(dynamics, row, x)
+            x += w
+    finite = np.isfinite(y[1:, :d]).all(1) & np.isfinite(y[:-1, d:]).all(1)
+    played = steps if finite.all() else int(np.argmin(finite))
+    return states[: played + 1], inputs[:played]
 
 
-def _play_live(agent: Agent, context: Any, machine: LinearSystem, shocks: Array) -> Played:
-    A, B, x = machine.A, machine.B, agent.start
-    states, inputs = [x], []
+def _play_live(agent: Agent, context: Any, dynamics: Array, shocks: Array) -> Played:
+    x, states, inputs = agent.start, [agent.start], []
     with agent.episode(context, adapt="step") as episode:
         for w in shocks:
             u = episode.act(x)
             with np.errstate(over="ignore", invalid="ignore"):
-                x = A @ x + B @ u + w
+                x = dynamics @ np.concatenate((x, u)) + w
             if not np.isfinite(x).all():
                 break
             episode.observe(x)
             states.append(x)
             inputs.append(u)
-    return Played(np.array(states), np.array(inputs).reshape(-1, B.shape[1]), None)
+    m = dynamics.shape[1] - len(x)
+    return Played(np.array(states), np.array(inputs).reshape(-1, m), None)

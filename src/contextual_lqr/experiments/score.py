@@ -14,7 +14,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.fleets import Fleet, true_decoder
-from contextual_lqr.lqr import policy_cost, solve
+from contextual_lqr.lqr import optimal_policy, policy_cost, solve
 from contextual_lqr.problem import LinearPolicy, LinearSystem
 
 _AT_ONCE = 1000  # systems solved in one call: their values stay in the processor's cache
@@ -27,7 +27,8 @@ class Machines:
         self.fleet = fleet
         self._G = fleet.context_map.matrices(contexts)
         d = len(fleet.start)
-        M = true_decoder(fleet) @ self._G
+        self.dynamics: Float[Array, "n d y"] = true_decoder(fleet) @ self._G  # [A, B] of each
+        M = self.dynamics
         self.systems = LinearSystem(M[..., :d], M[..., d:], fleet.noise)
         self._best = solve(self.systems, fleet.cost, check=True)
         self.optimal_costs: Float[Array, " n"] = self._best.cost(fleet.start)
@@ -35,10 +36,6 @@ class Machines:
     def __len__(self) -> int:
         """How many there are."""
         return len(self._G)
-
-    def __getitem__(self, i: int) -> LinearSystem:
-        """One of them."""
-        return LinearSystem.unchecked(self.systems.A[i], self.systems.B[i], self.fleet.noise)
 
     @property
     def policies(self) -> Float[Array, "n steps m d"]:
@@ -61,7 +58,7 @@ class Machines:
                 np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:]), np.zeros((d, d))
             )
             with np.errstate(over="ignore", invalid="ignore"):
-                policy = solve(believed, self.fleet.cost).policy
+                policy = optimal_policy(believed, self.fleet.cost)
                 paid = policy_cost(policy, self.systems, self.fleet.cost, self.fleet.start)
             errors[i : i + at_once] = paid - self.optimal_costs
         return errors

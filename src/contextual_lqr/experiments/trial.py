@@ -121,7 +121,7 @@ def learn(config: Config, trial: Trial, episodes: int | None = None) -> tuple[li
     steps, d = fleet.cost.horizon - 1, len(fleet.start)
     # The same noise for every strategy, however far the episodes before have got.
     noise = np.random.default_rng([trial.seed, 1])
-    shocks = noise.standard_normal((config.episodes, steps, d)) @ training[0].noise_factor.T
+    shocks = noise.standard_normal((config.episodes, steps, d)) @ training.systems.noise_factor.T
     agent = Agent(
         fleet.context_map,
         fleet.cost,
@@ -138,7 +138,7 @@ def learn(config: Config, trial: Trial, episodes: int | None = None) -> tuple[li
         try:
             plausible = ConfidenceSet(agent.decoder, rule.radius)
             context = {"mass": float(masses[k])}
-            played = play(agent, context, training[k], shocks[k], rule.adapt)
+            played = play(agent, context, training.dynamics[k], shocks[k], rule.adapt)
             estimate = agent.decoder.estimate
         except Exception as error:  # whatever it is: the trial says so, and the others go on
             return left, f"episode {k + 1}: {type(error).__name__}: {error}"
