@@ -5,6 +5,8 @@ test masses are batches, the statistics a triangular factor. It shares no code w
 draws the same random numbers, so that its rows can be held against ours.
 """
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -134,3 +136,23 @@ def experiment(
         }.items():
             rows.setdefault(name, []).append(value)
     return {name: np.array(column) for name, column in rows.items()}
+
+
+def same_trial(config: Any, trial: Any) -> dict[str, Array]:
+    """The trial of a `contextual_lqr.experiments` configuration, from the same random numbers."""
+    seed = np.random.SeedSequence([trial.seed, 2]).generate_state(1, np.uint64)[0]
+    shocks = np.random.default_rng([trial.seed, 1]).standard_normal(
+        (config.episodes, config.horizon - 1, 5)
+    )
+    shocks *= np.sqrt(config.noise) * np.array([0, 1, 1, 1, 1])
+    return experiment(
+        trial.setting.path,
+        trial.setting.decay,
+        config.training_masses(),
+        config.unseen_masses(),
+        shocks,
+        np.random.default_rng(int(seed)),
+        config.samples,
+        config.radius,
+        config.noise,
+    )
