@@ -247,4 +247,4 @@ def idle_regret(measured: Measurements, setting: int) -> Array:
     """Cumulative regret of never pushing, after each episode, in this setting."""
     training = bench(measured.config, measured.config.settings[setting]).training
     nothing = np.zeros_like(training.policies)
-    return np.cumsum(training.regrets(nothing))
+    return np.cumsum(training.policy_regrets(nothing))

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.experiments.play import Played
 from contextual_lqr.fleets import Fleet, true_decoder
 from contextual_lqr.lqr import optimal_policy, policy_cost, solve
 from contextual_lqr.problem import LinearPolicy, LinearSystem
@@ -63,9 +64,9 @@ class Machines:
             errors[i : i + at_once] = paid - self.optimal_costs
         return errors
 
-    def regrets(
-        self, policies: Float[Array, "n steps m d"], dither: ArrayLike | None = None
-    ) -> Float[Array, " n"]:
+    def policy_regrets(
+        self, policies: Float[Array, "k steps m d"], dither: ArrayLike | None = None
+    ) -> Float[Array, " k"]:
         """The expected cost of the i-th policy on the i-th machine above the optimum, dither in."""
         k = len(policies)
         systems = LinearSystem.unchecked(self.systems.A[:k], self.systems.B[:k], self.fleet.noise)
@@ -73,14 +74,25 @@ class Machines:
         paid = policy_cost(policy, systems, cost, start, dither=dither)
         return np.asarray(paid - self.optimal_costs[:k])
 
-    def regret_along(
-        self, i: int, states: Float[Array, "H d"], inputs: Float[Array, "steps m"]
-    ) -> float:
-        """Σ ‖u - K*x‖² in the metric R + BᵀP*B along what was played on the i-th machine.
+    def regrets(self, played: Sequence[Played]) -> Float[Array, " k"]:
+        """The expected regret of each episode, the i-th played on the i-th machine.
 
-        For any policy, also one that learns on the way, its mean is the expected regret (the
-        performance-difference identity).
+        Exact for plans, their dither included. Where every step was planned anew it is the sum of
+        ‖u - K*x‖² in the metric R + BᵀP*B along what was played: whatever the policy, its mean is
+        the expected regret (the performance-difference identity).
         """
+        plans = [one.plan for one in played if one.plan is not None]
+        if len(plans) < len(played):
+            return np.array([self._regret_along(i, one) for i, one in enumerate(played)])
+        gains = np.stack([plan.policy.gains for plan in plans])
+        none = np.zeros_like(self.fleet.cost.R)
+        dither = np.stack([none if plan.dither is None else plan.dither for plan in plans])
+        return self.policy_regrets(gains, dither if dither.any() else None)
+
+    def _regret_along(self, i: int, played: Played) -> float:
+        states, inputs = played.states, played.inputs
+        if len(inputs) < self.fleet.cost.horizon - 1:
+            return np.inf  # it overflowed
         B, K = self.systems.B[i], self._best.policy.gains[i]
         P = self._best.value_matrices[i, 1:]
         off = inputs - np.einsum("hij,hj->hi", K, states[:-1])

@@ -182,7 +182,7 @@ def _score(config: Config, trial: Trial, left: list[Episode]) -> dict[str, Array
     fleet, training, test = bench(config, trial.setting)
     estimates = np.stack([one.estimate for one in left])
     errors = test.control_errors(estimates)
-    regrets = _regrets(training, [one.played for one in left])
+    regrets = training.regrets([one.played for one in left])
     plans = [one.played.plan for one in left]
     off = estimates - true_decoder(fleet)
     with np.errstate(over="ignore"):
@@ -200,19 +200,3 @@ def _score(config: Config, trial: Trial, left: list[Episode]) -> dict[str, Array
             np.array([one.seconds for one in left]),
         )
     return dict(zip(MEASURED, columns, strict=True))
-
-
-def _regrets(training: Machines, played: list[Played]) -> Array:
-    """Exact for plans, their dither included; unbiased for what was planned at each step."""
-    plans = [one.plan for one in played if one.plan is not None]
-    if not plans:
-        steps = training.fleet.cost.horizon - 1
-        along = [
-            training.regret_along(i, one.states, one.inputs) if len(one.inputs) == steps else np.inf
-            for i, one in enumerate(played)
-        ]
-        return np.array(along)
-    gains = np.stack([plan.policy.gains for plan in plans])
-    none = np.zeros_like(training.fleet.cost.R)
-    dither = np.stack([none if plan.dither is None else plan.dither for plan in plans])
-    return training.regrets(gains, dither if dither.any() else None)
