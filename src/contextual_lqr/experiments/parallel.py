@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Generator, Sequence
 from typing import TypeVar
 
 from contextual_lqr import kernels
@@ -16,7 +17,7 @@ Result = TypeVar("Result")
 
 def in_parallel(
     work: Callable[[Job], Result], jobs: Sequence[Job], workers: int
-) -> Iterator[tuple[Job, Result]]:
+) -> Generator[tuple[Job, Result], None, None]:
     """Each job with its result, as they finish; `work` must depend on its job alone.
 
     Every worker is a process with one thread, so a result is the same whatever their number.
@@ -39,7 +40,13 @@ def in_parallel(
             batch_size=1,
             initializer=_leave_interrupts,
         )
-        yield from run(delayed(_one)(work, job) for job in jobs)
+        results = run(delayed(_one)(work, job) for job in jobs)
+        try:
+            for result in results:  # noqa: UP028 - `yield from` closes them with a warning
+                yield result
+        finally:
+            with warnings.catch_warnings(action="ignore", category=UserWarning):
+                results.close()
 
 
 def _leave_interrupts() -> None:

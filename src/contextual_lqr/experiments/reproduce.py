@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -35,10 +36,12 @@ def run_missing(store: Store, workers: int, finished: Callable[[Trial], None]) -
     """Run every trial that the store does not have yet; each is kept as it finishes."""
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
+    results = in_parallel(partial(run, store.config), store.missing(), workers)
     try:
-        for trial, columns in in_parallel(partial(run, store.config), store.missing(), workers):
-            store.keep(trial, columns)
-            finished(trial)
+        with closing(results):
+            for trial, columns in results:
+                store.keep(trial, columns)
+                finished(trial)
     except TerminatedWorkerError:
         raise WorkersLostError(
             "a worker process was killed, for want of memory perhaps; what is finished is kept: "
