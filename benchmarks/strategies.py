@@ -16,7 +16,9 @@ from peers import ONE_THREAD
 from rich.progress import track
 
 import contextual_lqr as clqr
-from contextual_lqr.fleets import Fleet, path_following, true_decoder, true_system
+from contextual_lqr.experiments.play import play
+from contextual_lqr.experiments.score import Machines
+from contextual_lqr.fleets import path_following, true_decoder
 
 PAGE = Path(__file__).parent.parent / "docs" / "strategies.md"
 FIRST_SEED, EPISODES, TESTED = 40_000, 25, (5, 10, 25)
@@ -63,65 +65,30 @@ class Run:
     failure: str = ""
 
 
-def control_error(agent: clqr.Agent, fleet: Fleet, contexts: list[dict[str, float]]) -> float:
-    """The mean over unseen machines of the estimate's exact expected cost above the optimum."""
-    gains = clqr.solve(agent.decoder.systems(contexts), fleet.cost).policy.gains
-    excess = []
-    for K, context in zip(gains, contexts, strict=True):
-        truth = true_system(fleet, context)
-        cost = clqr.policy_cost(clqr.LinearPolicy(K), truth, fleet.cost, fleet.start)
-        excess.append(cost - clqr.optimal_cost(truth, fleet.cost, fleet.start))
-    return float(np.mean(excess))
-
-
-def play(
-    agent: clqr.Agent, fleet: Fleet, context: dict[str, float], adapt: str, rng: np.random.Generator
-) -> tuple[float, float]:
-    """One episode: its expected regret and the largest coordinate of a state.
-
-    Of a plan, the regret is exact, the dither's part included. Of an agent that adapts at each step
-    it is Σ ‖u - K*x‖² in the metric R + BᵀP*B along what was played, whose mean is the same.
-    """
-    truth = true_system(fleet, context)
-    best = clqr.solve(truth, fleet.cost)
-    states, regret = [fleet.start], 0.0
-    with agent.episode(context, adapt=adapt) as episode:
-        while not episode.finished:
-            h, x = len(states) - 1, states[-1]
-            u = episode.act(x)
-            off = u - best.policy.gains[h] @ x
-            metric = fleet.cost.R[h] + truth.B.T @ best.value_matrices[h + 1] @ truth.B
-            regret += float(off @ metric @ off)
-            x = truth.A @ x + truth.B @ u + truth.noise_factor @ rng.standard_normal(len(x))
-            episode.observe(x)
-            states.append(x)
-    plan = episode.plan
-    if plan is not None:
-        cost = clqr.policy_cost(plan.policy, truth, fleet.cost, fleet.start, dither=plan.dither)
-        regret = float(cost - best.cost(fleet.start))
-    return regret, float(np.abs(states).max())
-
-
 def run(job: tuple[str, str, float, int, float]) -> Run:
     """One strategy in one setting with one seed: masses and noise depend on the seed alone."""
     name, path, decay, seed, noise_level = job
     strategy, options, adapt = STRATEGIES[name]
     fleet = path_following(path, decay)
     masses, noise = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
-    test = [fleet.sample_context(masses) for _ in range(100)]
-    result = Run([], 0.0, {}, {})
+    test = Machines(fleet, [fleet.sample_context(masses) for _ in range(100)])
+    contexts = [fleet.sample_context(masses) for _ in range(EPISODES)]
+    training = Machines(fleet, contexts)
+    result, played = Run([], 0.0, {}, {}), []
     agent = clqr.Agent(
         fleet.context_map, fleet.cost, fleet.start, strategy, noise_level, seed=seed, **options
     )
     try:
-        for k in range(1, EPISODES + 1):
-            regret, largest = play(agent, fleet, fleet.sample_context(masses), adapt, noise)
-            result.regrets.append(regret)
-            result.largest = max(result.largest, largest)
+        for k, context in enumerate(contexts, 1):
+            shocks = noise.standard_normal((19, 5)) @ training.systems.noise_factor.T
+            one = play(agent, context, training.dynamics[k - 1], shocks, adapt)
+            played.append(one)
+            result.largest = max(result.largest, float(np.abs(one.states).max()))
             if k in TESTED:
-                off = agent.decoder.estimate - true_decoder(fleet)
-                result.distance[k] = float(np.linalg.norm(off))
-                result.control_error[k] = control_error(agent, fleet, test)
+                estimate = agent.decoder.estimate
+                result.distance[k] = float(np.linalg.norm(estimate - true_decoder(fleet)))
+                result.control_error[k] = float(test.control_errors(estimate[None]).mean())
+        result.regrets = training.regrets(played).tolist()
     except Exception as error:
         result.failure = f"{type(error).__name__}: {error}"
     return result

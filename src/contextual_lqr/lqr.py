@@ -110,6 +110,12 @@ def solve(
     return solution
 
 
+def optimal_policy(system: LinearSystem, cost: QuadraticCost) -> LinearPolicy:
+    """The policy alone, to the bit that of `solve`; its gains are NaN for a member not solved."""
+    shape, found = _run(system, cost, gains=True)
+    return record(object.__new__(LinearPolicy), gains=_unflatten(found.gains, shape))
+
+
 def optimal_cost(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -> Any:
     """J₁* alone: what `solve(system, cost).cost(start)` says, without keeping gains or values."""
     shape, found = _run(system, cost, start=start)

@@ -1,0 +1,161 @@
+"""`contextual-lqr reproduce`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import cyclopts
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from contextual_lqr.checks import require
+from contextual_lqr.cli.options import AsJson
+from contextual_lqr.errors import InputError
+from contextual_lqr.experiments.config import Config, PathName, StrategyName, Trial
+
+_Several = cyclopts.Parameter(consume_multiple=True, negative="")
+
+
+def reproduce(
+    *,
+    paths: Annotated[tuple[PathName, ...] | None, _Several] = None,
+    decays: Annotated[tuple[float, ...] | None, _Several] = None,
+    episodes: int | None = None,
+    seeds: int | None = None,
+    strategies: Annotated[tuple[StrategyName, ...] | None, _Several] = None,
+    samples: int | None = None,
+    radius: float | None = None,
+    config: Path | None = None,
+    jobs: int | None = None,
+    out: Path = Path("results"),
+    as_json: AsJson = False,
+) -> None:
+    """Run the paper's experiments; write rows, summary, figures and a report.
+
+    Ctrl-C keeps what is finished, and the same command resumes it.
+
+    Parameters
+    ----------
+    paths
+        The paths to follow; all three unless given.
+    decays
+        How much of its velocity an object keeps in a step; 1 and 0.7 unless given.
+    episodes
+        Training episodes of a trial; 100 unless given.
+    seeds
+        Trials of each setting and strategy; 20 unless given.
+    strategies
+        The rules for what to play; all unless given.
+    samples
+        Decoders that the paper's rule draws before an episode; 100 unless given.
+    radius
+        The β of the paper's rule; 10000 unless given.
+    config
+        Repeat the run of this config.json, bit for bit.
+    jobs
+        Trials run at once; as many as there are cores unless given.
+    out
+        The folder to write to.
+    as_json
+        Print the summary as JSON, for a script to read.
+    """
+    given: dict[str, Any] = {
+        "paths": paths,
+        "decays": decays,
+        "episodes": episodes,
+        "seeds": seeds,
+        "strategies": strategies,
+        "samples": samples,
+        "radius": radius,
+    }
+    given = {name: value for name, value in given.items() if value is not None}
+    if config is not None and given:
+        named = ", ".join(f"--{name}" for name in given)
+        raise InputError(f"--config repeats a run as it was: leave out {named}")
+    what = Config(**given) if config is None else Config.load(config)
+    workers = _cores() if jobs is None else jobs
+    require(workers >= 1, f"--jobs must be at least 1, not {workers}")
+    console = Console(stderr=True, highlight=False)
+    try:
+        _run(what, workers, out, as_json, console)
+    except KeyboardInterrupt:
+        console.print(
+            f"Stopped. Finished trials are kept in {escape(str(out))}: the same command resumes."
+        )
+        sys.exit(130)
+
+
+def _run(config: Config, workers: int, out: Path, as_json: bool, console: Console) -> None:
+    console.print(
+        f"{len(config.trials)} trials ({len(config.settings)} settings, "
+        f"{len(config.strategies)} strategies, {config.seeds} seeds) of {config.episodes} "
+        f"episodes, {workers} at once, into {escape(str(out))}"
+    )
+    from contextual_lqr.experiments.reproduce import conclude, run_missing
+    from contextual_lqr.experiments.store import Store
+
+    store = Store(out, config)
+    missing = len(store.missing())
+    if missing < len(config.trials):
+        console.print(f"{len(config.trials) - missing} of them are there already")
+    if missing:
+        with _Bar(console, missing) as bar:
+            run_missing(store, workers, bar.finished)
+    found = conclude(store, lambda doing: console.print(doing))
+    if as_json:
+        sys.stdout.write(json.dumps(found.summary, indent=2, ensure_ascii=False) + "\n")
+        return
+    table = Table("the paper says", "we measured", "verdict", show_lines=True)
+    for one in found.claims:
+        verdict = {True: "holds", False: "[red]fails[/red]", None: "not judged"}[one.holds]
+        table.add_row(escape(one.paper), escape(one.measured), verdict)
+    answer = Console(highlight=False)
+    answer.print(table)
+    if found.summary["failed"]:
+        answer.print(f"{found.summary['failed']} of {len(config.trials)} trials failed.")
+    answer.print(f"Rows, summary and figures are in {escape(str(out))}.")
+    answer.print(f"The report: {escape(str(found.report))}", soft_wrap=True)
+
+
+class _Bar:
+    """A progress bar with the time left; where there is no terminal, a line now and then."""
+
+    def __init__(self, console: Console, total: int) -> None:
+        self._console, self._total, self._done = console, total, 0
+        self._progress = Progress(
+            TextColumn("playing"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            TextColumn("left"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("", total=total)
+
+    def __enter__(self) -> _Bar:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def finished(self, trial: Trial) -> None:
+        """One more trial is done."""
+        self._progress.advance(self._task)
+        self._done += 1
+        tenths = 10 * self._done // self._total
+        if not self._console.is_terminal and tenths > 10 * (self._done - 1) // self._total:
+            self._console.print(f"{self._done} of {self._total} trials are finished")
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
