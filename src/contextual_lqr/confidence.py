@@ -139,7 +139,8 @@ class ConfidenceSet:
         """
         _count(n)
         d, p = self.estimate.shape
-        U = rng.standard_normal((n, d, p)) * self.free
+        U = rng.standard_normal((n, d, p))
+        U *= self.free
         r = rng.random(n) ** (1 / (self.free.sum() * p))
         size = np.sqrt(self.radius) * r / np.sqrt(np.einsum("nij,nij->n", U, U))
         thetas = self._from_ball(U)  # in place from here: this is most of the paper's rule

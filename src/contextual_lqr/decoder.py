@@ -194,7 +194,7 @@ class Decoder:
         self, context_map: ContextMap, blocks: Iterable[Array], p: int, episodes: int
     ) -> None:
         """Take in blocks of rows [z x'], none of them before all are known to be good."""
-        parts, seen, used = [] if self._data is None else [self._data], 0, 0
+        data, seen, used = self._data, 0, 0
         for rows in blocks:
             # x' = Θz is rounded to about ε·max(|z|, |x'|); where that exceeds the noise, the row
             # holds nothing but rounding.
@@ -206,11 +206,9 @@ class Decoder:
                         "states or inputs overflow when the context is applied to them"
                     )
                 kept = rows[np.abs(rows).max(1) <= limit]
-            parts.append(triangle(kept))
-            if len(parts) > 32:
-                parts = [triangle(*parts)]
+            data = triangle(kept) if data is None else triangle(data, kept)
             seen, used = seen + len(rows), used + len(kept)
-        data = parts[0] if len(parts) == 1 else triangle(*parts)
+        assert data is not None  # there is at least one block
         self.context_map, self._sizes, self._data = context_map, (p, data.shape[1] - p), data
         self.episodes += episodes
         self.rows += used
