@@ -247,6 +247,7 @@ class LogReader:
     def _assembled(self, batch: _Columns, linked: Array, inputs: list[Array]) -> Transitions:
         description, n = self.description, len(batch.step)
         at = np.flatnonzero(linked)
+        next_at = at + 1
         d, m = len(description.states), len(inputs)
         states, after = (np.empty((len(at), d), order="F") for _ in range(2))
         for j, one in enumerate(description.states):
@@ -254,11 +255,11 @@ class LogReader:
                 states[:, j] = after[:, j] = 1
             else:
                 column = batch.values[one.name]
-                np.take(column, at, out=states[:, j])
-                np.take(column, at + 1, out=after[:, j])
+                np.take(column, at, out=states[:, j], mode="clip")  # others would buffer it
+                np.take(column, next_at, out=after[:, j], mode="clip")
         played = np.empty((len(at), m), order="F")
         for j, column in enumerate(inputs):
-            np.take(column, at, out=played[:, j])
+            np.take(column, at, out=played[:, j], mode="clip")
         starts = linked.copy()
         starts[1:] &= ~linked[:-1]
         if batch.carried and len(linked):
