@@ -409,3 +409,16 @@ def test_refusals(options: dict, said: str) -> None:
         certify(decoder, context, fleet.cost, fleet.start, **options)
     with pytest.raises(InputError, match="start must be 2 numbers"):
         certify(decoder, context, fleet.cost, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("radius", ["determinant", 1e300])
+def test_machines_beyond_all_numbers_are_not_to_be_used(radius: str | float) -> None:
+    fleet = spring()
+    decoder = learnt(fleet, 2, default_rng(0))
+    contexts = {"mass": np.array([1e-150, 1e-8]), "stiffness": np.array([1e150, 1e12])}
+    for one in certify_many(decoder, contexts, fleet.cost, fleet.start, radius=radius, draws=5):
+        assert one.verdict == "do not use"
+        low, high = one.interval
+        assert low <= high
+        json.dumps(one.as_dict(), allow_nan=False)
+        assert np.isfinite(one.policy.gains).all()

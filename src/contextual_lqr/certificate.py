@@ -152,7 +152,9 @@ def certify_many(
     certificates: list[Certificate] = []
     for first in range(0, len(matrices), _CHUNK):
         part = slice(first, first + _CHUNK)
-        certificates += task.certificates(named[part], matrices[part])
+        # What overflows is no error here: it ends as an infinite cost, and `do not use`.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            certificates += task.certificates(named[part], matrices[part])
         if progress is not None:
             progress(len(named[part]))
     return certificates
@@ -178,6 +180,7 @@ class _Task:
         require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
         require(0 < delta < 1, f"delta must be a probability between 0 and 1, not {delta!r}")
         require(draws >= 1, f"draws must be at least 1, not {draws!r}")
+        require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
         known = None if noise is None else _covariance(noise, d)
@@ -208,6 +211,7 @@ class _Task:
             lower = lower_bounds(machines, reach.least_noise, multipliers)
         # The bounds hold to rounding; an interval that excludes what was found would puzzle.
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
+        upper[np.isnan(upper)] = np.inf
         excess, unstable = self._on_draws(G, policy)
         moments = _step_moments(machines.systems(reach.noise), policy, x)
         columns = (

@@ -92,9 +92,9 @@ def design(
         rng=np.random.default_rng(seed),
     )
     if form is None:
-        _show(fitted, described, machines, certificates, radius, quick)
+        _show(fitted, described, machines, certificates, radius, delta, quick)
         return
-    content = _content(form, fitted, described, machines, certificates, radius, quick)
+    content = _content(form, fitted, described, machines, certificates, radius, delta, quick)
     if output is None:
         sys.stdout.write(content.decode())
     else:
@@ -153,11 +153,12 @@ def _content(
     machines: Machines,
     certificates: list[Certificate],
     radius: str,
+    delta: float,
     quick: bool,
 ) -> bytes:
     gains = np.stack([one.policy.gains for one in certificates])
     rows = [
-        _row(fitted, machines, i, one) | {"certified": not quick, "radius": radius}
+        _row(fitted, machines, i, one) | {"certified": not quick, "radius": radius, "delta": delta}
         for i, one in enumerate(certificates)
     ]
     if form == "json":
@@ -221,11 +222,12 @@ def _show(
     machines: Machines,
     certificates: list[Certificate],
     radius: str,
+    delta: float,
     quick: bool,
 ) -> None:
     console = Console()
     if len(certificates) == 1:
-        _show_one(console, fitted, described, certificates[0], radius, quick)
+        _show_one(console, fitted, described, certificates[0], radius, delta, quick)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, where in (
@@ -252,7 +254,7 @@ def _show(
         more = len(certificates) - _ROWS_SHOWN
         console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
     console.print(_summary(certificates), highlight=False)
-    console.print(_interval_note(radius, quick), style="dim", highlight=False)
+    console.print(_interval_note(radius, delta, quick), style="dim", highlight=False)
 
 
 def _show_one(
@@ -261,6 +263,7 @@ def _show_one(
     described: FleetDescription,
     one: Certificate,
     radius: str,
+    delta: float,
     quick: bool,
 ) -> None:
     (low, high), place = one.interval, one.extrapolation.score
@@ -295,13 +298,13 @@ def _show_one(
     console.print(
         f"u = K x; all {steps} steps are in --json, --csv and --npz.", style="dim", highlight=False
     )
-    console.print(_interval_note(radius, quick), style="dim", highlight=False)
+    console.print(_interval_note(radius, delta, quick), style="dim", highlight=False)
 
 
-def _interval_note(radius: str, quick: bool) -> str:
+def _interval_note(radius: str, delta: float, quick: bool) -> str:
     if quick:
         return "--quick: the interval was searched for, and is not proven."
-    return f"The interval is certain for all decoders of the {radius} set."
+    return f"The interval holds for all decoders of the {radius} set, at 1 - delta = {1 - delta:g}."
 
 
 def _summary(certificates: list[Certificate], prefix: str = "") -> str:
