@@ -197,7 +197,9 @@ def few(tick: object) -> list[str]:
         "",
         f"{FEW_SEEDS} seeds, {FEW_SEEDS * FEW} machines of the range a row, the regression set. "
         "*Beyond likely* is the share of machines",
-        "whose true excess is above the likely excess, which is meant for 5 %.",
+        "whose true excess is above the likely excess, which is meant for 5 %; the machines of a "
+        "seed share one Θ, so that it",
+        "varies much between rows.",
         "",
         "| fleet | episodes | excess | covered | upper over predicted | trust | of these bad | "
         "do not use | of these bad | beyond likely |",

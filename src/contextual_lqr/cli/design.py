@@ -245,7 +245,7 @@ def _show(
         table.add_row(
             escape(label),
             f"[{_COLOURS[one.verdict]}]{one.verdict}[/]",
-            *(_number(x) for x in (one.predicted_cost, *one.interval)),
+            *(_number(x) for x in (one.predicted_cost, *_ends(one, quick))),
             _percent(one.likely_excess),
             _number(one.extrapolation.score, 2),
         )
@@ -266,7 +266,7 @@ def _show_one(
     delta: float,
     quick: bool,
 ) -> None:
-    (low, high), place = one.interval, one.extrapolation.score
+    (low, high), place = _ends(one, quick), one.extrapolation.score
     found = f"{_number(one.lower.found)} to {_number(one.upper.found)}"
     gaps = f"{_percent(one.lower.gap)} and {_percent(one.upper.gap)}"
     facts = [
@@ -275,7 +275,7 @@ def _show_one(
         ("because", escape(one.reason)),
         ("predicted cost", _number(one.predicted_cost)),
         ("true cost", f"{_number(low)} to {_number(high)}"),
-        ("", f"(a search found {found}; gaps of {gaps})"),
+        ("", "(searched, not proven)" if quick else f"(a search found {found}; gaps of {gaps})"),
         ("likely excess", f"{_percent(one.likely_excess)} over the best possible, at 95 %"),
         ("instability", f"{one.instability:.1%} of the posterior draws"),
         ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
@@ -299,6 +299,11 @@ def _show_one(
         f"u = K x; all {steps} steps are in --json, --csv and --npz.", style="dim", highlight=False
     )
     console.print(_interval_note(radius, delta, quick), style="dim", highlight=False)
+
+
+def _ends(one: Certificate, quick: bool) -> tuple[float, float]:
+    """The interval; what the search found of it, if nothing was to be proven."""
+    return (one.lower.found, one.upper.found) if quick else one.interval
 
 
 def _interval_note(radius: str, delta: float, quick: bool) -> str:
