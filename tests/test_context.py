@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import block_diag
 
@@ -335,3 +335,27 @@ GOOD_BLOCK = BlockContext(C, D).describe() or {}
 def test_a_malformed_description_is_refused(description: Any, complaint: str) -> None:
     with pytest.raises(FormatError, match=complaint):
         context_map_from(description)
+
+
+@every_map
+@settings(parent=steady, max_examples=8)
+@given(st.lists(contexts, min_size=1, max_size=5), st.integers(0, 1000))
+def test_encoding_rows_is_multiplying_by_the_matrices(
+    map_: ContextMap, batch: list[dict[str, float]], seed: int
+) -> None:
+    moves = np.random.default_rng(seed).normal(size=(len(batch), 7))
+    columns = {name: np.array([float(one[name]) for one in batch]) for name in BOUNDS}
+    expected = np.stack([map_.matrix(c) @ y for c, y in zip(batch, moves, strict=True)])
+    for given_as in (batch, columns):
+        assert np.allclose(map_.encode(given_as, moves), expected, rtol=1e-12, atol=1e-12)
+    with pytest.raises(InputError, match="contexts"):
+        map_.encode(batch, np.zeros((len(batch) + 1, 7)))
+
+
+def test_encoding_with_entries_that_depend_on_the_context() -> None:
+    map_ = BlockContext([["1/mass", 2.0], [0.0, "mass"]], [["1/mass"]], bounds={"mass": (0, 9)})
+    moves = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
+    z = map_.encode({"mass": np.array([2.0, 4.0])}, moves)
+    assert np.allclose(z, [[4.5, 4.0, 1.5], [11.0, 20.0, 1.5]])
+    with pytest.raises(ContextError, match="context 1: the entry '1/mass'"):
+        map_.encode({"mass": np.array([2.0, 0.0])}, moves)

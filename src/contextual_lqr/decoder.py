@@ -68,7 +68,7 @@ class Decoder:
         self.context_map = context_map
         self.regularisation = float(regularisation)
         self.noise_level = float(noise_level or np.sqrt(regularisation))
-        self.known: Mapping[int, Array] = _known_rows(known or {}, context_map.shape)
+        self.known: Mapping[int, Array] = _known_rows(known, context_map.shape) if known else {}
         self.episodes = 0
         self.rows = 0
         self.ignored_rows = 0
@@ -127,32 +127,30 @@ class Decoder:
     def update_rows(
         self,
         contexts: Mapping[str, Any] | Sequence[Any],
-        states: Float[Array, "n d"],
-        inputs: Float[Array, "n m"],
-        after: Float[Array, "n d"],
+        states: ArrayLike,
+        inputs: ArrayLike,
+        after: ArrayLike,
         *,
         episodes: int = 0,
     ) -> None:
-        """Learn from single steps: from `states`, `inputs` led to `after`, one row a step.
+        """Learn from single steps: from states (n, d), inputs (n, m) led to `after` (n, d).
 
         `contexts` has the context of each row, best as one mapping from names to arrays.
         `episodes` is how many began among these rows. All rows are learnt, or none.
         """
-        states, inputs, after = (np.asarray(a, np.float64) for a in (states, inputs, after))
+        x, u, after = (np.asarray(a, np.float64) for a in (states, inputs, after))
         require(
-            states.ndim == inputs.ndim == 2
-            and states.shape == after.shape
-            and len(inputs) == len(states),
+            x.ndim == u.ndim == 2 and x.shape == after.shape and len(u) == len(x),
             "update_rows takes states (n, d), inputs (n, m) and after (n, d), not "
-            f"{states.shape}, {inputs.shape} and {after.shape}",
+            f"{x.shape}, {u.shape} and {after.shape}",
         )
-        context_map, sizes = self.context_map, (states.shape[1], inputs.shape[1])
+        context_map, sizes = self.context_map, (x.shape[1], u.shape[1])
         if (context_map.states, context_map.inputs) != sizes:
             context_map = context_map.sized(*sizes)
-        if not len(states):
+        if not len(x):
             return
         with np.errstate(over="ignore", invalid="ignore"):  # refused later
-            Z = context_map.encode(contexts, np.concatenate((states.T, inputs.T)).T)
+            Z = context_map.encode(contexts, np.concatenate((x.T, u.T)).T)
         blocks = (
             np.concatenate((Z[i:j].T, after[i:j].T)).T
             for i, j in _blocks(len(Z), 1, Z.shape[1] + after.shape[1])

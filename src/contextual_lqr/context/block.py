@@ -97,19 +97,32 @@ class BlockContext(ContextMap):
         count, columns = self._variables.columns(contexts)
         if count != len(moves):
             raise InputError(f"there are {len(moves)} rows, but {count} contexts")
-        z, d = [], self._patterns["C"].constant.shape[1]
-        for part, y in (("C", moves[:, :d]), ("D", moves[:, d:])):
+        (p1, d), (p2, _) = (self._patterns[part].constant.shape for part in "CD")
+        z = np.empty((count, p1 + p2), order="F")
+        started: set[int] = set()
+        coefficients: dict[str, Any] = {}
+
+        def add(i: int, coefficient: Any, j: int) -> None:
+            """z_i += coefficient · y_j; the first term of a z_i is written, not added."""
+            if i in started:
+                z[:, i] += coefficient * moves[:, j]
+            else:
+                np.multiply(coefficient, moves[:, j], out=z[:, i])
+                started.add(i)
+
+        for part, row, column in (("C", 0, 0), ("D", p1, d)):
             constant, entries = self._patterns[part]
-            block = np.zeros((count, len(constant)), order="F")
-            for i, j in np.argwhere(constant):  # most of them are sparse; no copy of y is made
-                block[:, i] += constant[i, j] * y[:, j]
+            for i, j in np.argwhere(constant).tolist():
+                add(row + i, constant[i, j], column + j)
             for i, j, expression in entries:
-                coefficient = expression(columns)
-                if not np.isfinite(coefficient).all():
-                    return super().encode(self._variables.split(count, columns), moves)
-                block[:, i] += coefficient * y[:, j]
-            z.append(block)
-        return np.concatenate(z, axis=1)
+                if expression.text not in coefficients:
+                    value = coefficients[expression.text] = expression(columns)
+                    if not np.isfinite(value).all():  # the slow way says which is wrong
+                        return super().encode(self._variables.split(count, columns), moves)
+                add(row + i, coefficients[expression.text], column + j)
+        for i in set(range(p1 + p2)) - started:
+            z[:, i] = 0.0
+        return z
 
     def _arguments(self) -> dict[str, Any]:
         return {"C": self.C, "D": self.D, **super()._arguments()}

@@ -146,7 +146,7 @@ class _Fleet:
         """The machines, so many, that agree best with each other."""
         n = len(self.machines)
         accepted = np.ones(n, bool)
-        for _ in range(5):
+        for _ in range(2):
             log_p = np.array([one.log_p for one in self.tests(accepted)])
             best = np.zeros(n, bool)
             best[np.argsort(-log_p, kind="stable")[: int(np.ceil(share * n))]] = True

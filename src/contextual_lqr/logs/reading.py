@@ -214,10 +214,12 @@ class LogReader:
         self._new_file = False
         if carry is None or not len(batch.step):
             return batch
+        if carry.episode.dtype.kind != batch.episode.dtype.kind:  # numbers here, text there
+            carry = replace(carry, episode=carry.episode.astype(str).astype(object))
+            batch = replace(batch, episode=batch.episode.astype(str).astype(object))
         if new_file:  # an episode goes on in the next file only if it does so seamlessly
             goes_on = (
-                type(carry.episode[0]) is type(batch.episode[0])
-                and carry.episode[0] == batch.episode[0]
+                carry.episode[0] == batch.episode[0]
                 and batch.step[0] == carry.step[0] + 1
                 and (carry.machine is None) == (batch.machine is None)
                 and all(
@@ -245,6 +247,7 @@ class LogReader:
     def _assembled(self, batch: _Columns, linked: Array, inputs: list[Array]) -> Transitions:
         description, n = self.description, len(batch.step)
         at = np.flatnonzero(linked)
+        next_at = at + 1
         d, m = len(description.states), len(inputs)
         states, after = (np.empty((len(at), d), order="F") for _ in range(2))
         for j, one in enumerate(description.states):
@@ -252,11 +255,11 @@ class LogReader:
                 states[:, j] = after[:, j] = 1
             else:
                 column = batch.values[one.name]
-                np.take(column, at, out=states[:, j])
-                np.take(column, at + 1, out=after[:, j])
+                np.take(column, at, out=states[:, j], mode="clip")  # others would buffer it
+                np.take(column, next_at, out=after[:, j], mode="clip")
         played = np.empty((len(at), m), order="F")
         for j, column in enumerate(inputs):
-            np.take(column, at, out=played[:, j])
+            np.take(column, at, out=played[:, j], mode="clip")
         starts = linked.copy()
         starts[1:] &= ~linked[:-1]
         if batch.carried and len(linked):
