@@ -32,7 +32,7 @@ from contextual_lqr.plausible import PlausibleMachines
 from contextual_lqr.reach import reach_of
 from contextual_lqr.strategies.relaxation import lower_bound
 from problems import random_cost, random_policy, random_system, seeds
-from simulated_fleets import FLEETS, SimulatedFleet, chain, learnt, path, spring
+from simulated_fleets import FLEETS, SimulatedFleet, chain, learnt, log, path, spring
 from test_optimism import instance
 
 
@@ -422,3 +422,16 @@ def test_machines_beyond_all_numbers_are_not_to_be_used(radius: str | float) -> 
         assert low <= high
         json.dumps(one.as_dict(), allow_nan=False)
         assert np.isfinite(one.policy.gains).all()
+
+
+def test_known_rows_do_not_move() -> None:
+    fleet = spring()
+    known = Decoder(fleet.context_map, 1e-4, noise_level=0.01, known={0: fleet.theta[0]})
+    free = Decoder(fleet.context_map, 1e-4, noise_level=0.01)
+    for decoder in (known, free):
+        decoder.update_many(*log(fleet, 10, default_rng(2)))
+    assert reach_of(known, "determinant", 0.05).rows[0] == 0
+    assert reach_of(known, 1.0, 0.05).rows.tolist() == [0.0, 1.0]
+    context = {"mass": 1.0, "stiffness": 1.0}
+    sharp, wide = (certify(d, context, fleet.cost, fleet.start, draws=5) for d in (known, free))
+    assert wide.interval[0] < sharp.interval[0] < sharp.interval[1] < wide.interval[1]
