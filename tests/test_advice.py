@@ -37,7 +37,7 @@ def test_the_saving_is_that_of_its_definition(make: object, dither: float) -> No
     def moments(context: dict, added: float) -> tuple[np.ndarray, np.ndarray]:
         system, G = decoder.system(context), decoder.context_map.matrix(context)
         solution = solve(system, fleet.cost)
-        n, d = 60_000, len(fleet.start)
+        n, d = 15_000, len(fleet.start)
         x = np.broadcast_to(fleet.start, (n, d))
         Z, M = 0.0, 0.0
         factor = np.linalg.cholesky(decoder.noise_estimate + 1e-18 * np.eye(d))

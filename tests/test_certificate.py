@@ -32,7 +32,7 @@ from contextual_lqr.plausible import PlausibleMachines
 from contextual_lqr.reach import reach_of
 from contextual_lqr.strategies.relaxation import lower_bound
 from problems import random_cost, random_policy, random_system, seeds
-from simulated_fleets import FLEETS, SimulatedFleet, chain, learnt, path, spring
+from simulated_fleets import FLEETS, SimulatedFleet, chain, learnt, log, path, spring
 from test_optimism import instance
 
 
@@ -409,3 +409,29 @@ def test_refusals(options: dict, said: str) -> None:
         certify(decoder, context, fleet.cost, fleet.start, **options)
     with pytest.raises(InputError, match="start must be 2 numbers"):
         certify(decoder, context, fleet.cost, [1.0, 2.0, 3.0])
+
+
+@pytest.mark.parametrize("radius", ["determinant", 1e300])
+def test_machines_beyond_all_numbers_are_not_to_be_used(radius: str | float) -> None:
+    fleet = spring()
+    decoder = learnt(fleet, 2, default_rng(0))
+    contexts = {"mass": np.array([1e-150, 1e-8]), "stiffness": np.array([1e150, 1e12])}
+    for one in certify_many(decoder, contexts, fleet.cost, fleet.start, radius=radius, draws=5):
+        assert one.verdict == "do not use"
+        low, high = one.interval
+        assert low <= high
+        json.dumps(one.as_dict(), allow_nan=False)
+        assert np.isfinite(one.policy.gains).all()
+
+
+def test_known_rows_do_not_move() -> None:
+    fleet = spring()
+    known = Decoder(fleet.context_map, 1e-4, noise_level=0.01, known={0: fleet.theta[0]})
+    free = Decoder(fleet.context_map, 1e-4, noise_level=0.01)
+    for decoder in (known, free):
+        decoder.update_many(*log(fleet, 10, default_rng(2)))
+    assert reach_of(known, "determinant", 0.05).rows[0] == 0
+    assert reach_of(known, 1.0, 0.05).rows.tolist() == [0.0, 1.0]
+    context = {"mass": 1.0, "stiffness": 1.0}
+    sharp, wide = (certify(d, context, fleet.cost, fleet.start, draws=5) for d in (known, free))
+    assert wide.interval[0] < sharp.interval[0] < sharp.interval[1] < wide.interval[1]

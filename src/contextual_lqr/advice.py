@@ -91,14 +91,13 @@ def rank_candidates(
     if targets is not None or dither:
         wanted = PlausibleMachines.of(decoder, of_targets, nowhere, False, cost, x)
         _, weighted = _step_moments(decoder, wanted, 0.0)
-    prices = np.zeros((p, p))
-    for half, moment in zip(wanted.change, weighted, strict=True):
-        prices += half @ moment @ half.T  # M̃
+    named, prices = one_by_one(candidates), np.zeros((p, p))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for half, moment in zip(wanted.change, weighted, strict=True):
+            price = half @ moment @ half.T  # M̃
+            prices += np.where(np.isfinite(price).all(), price, 0.0)
+        savings = [_saving(*each, prices) for each in zip(run.change, plain, strict=True)]
     total = float(np.trace(prices))
-    named = one_by_one(candidates)
-    savings = [
-        _saving(half, moment, prices) for half, moment in zip(run.change, plain, strict=True)
-    ]
     ranked = np.argsort(-np.array(savings), kind="stable")
     return [Candidate(named[i], savings[i] / max(total, 1e-300), int(i)) for i in ranked]
 
@@ -146,8 +145,10 @@ def _saving(half: Float[Array, "p y"], moment: Float[Array, "y y"], prices: Arra
     """
     spread, axes = np.linalg.eigh(moment)
     C = half @ (axes * np.sqrt(np.maximum(spread, 0.0)))
-    inner = np.eye(C.shape[1]) + C.T @ C
-    return float(np.trace(np.linalg.solve(inner, C.T @ prices @ C)))
+    inner, gained = np.eye(C.shape[1]) + C.T @ C, C.T @ prices @ C
+    if not np.isfinite(inner + gained).all():
+        return 0.0  # a machine beyond all numbers teaches nothing
+    return float(np.trace(np.linalg.solve(inner, gained)))
 
 
 def _step_moments(

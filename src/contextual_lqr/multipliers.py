@@ -145,7 +145,7 @@ class _Game:
         n, steps, d, _ = self.F.shape
         P, c = self.last, np.zeros(n)
         multipliers, adversary = np.empty_like(weights), np.empty_like(self.F)
-        with np.errstate(over="ignore", invalid="ignore"):
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for h in reversed(range(steps)):
                 F, Y, total = self.F[:, h], self.Y[:, h], weights[:, h].sum(-1)
                 c = c + (P * self.noise).sum((1, 2))

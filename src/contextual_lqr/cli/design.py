@@ -92,9 +92,9 @@ def design(
         rng=np.random.default_rng(seed),
     )
     if form is None:
-        _show(fitted, described, machines, certificates, radius, quick)
+        _show(fitted, described, machines, certificates, radius, delta, quick)
         return
-    content = _content(form, fitted, described, machines, certificates, radius, quick)
+    content = _content(form, fitted, described, machines, certificates, radius, delta, quick)
     if output is None:
         sys.stdout.write(content.decode())
     else:
@@ -153,11 +153,12 @@ def _content(
     machines: Machines,
     certificates: list[Certificate],
     radius: str,
+    delta: float,
     quick: bool,
 ) -> bytes:
     gains = np.stack([one.policy.gains for one in certificates])
     rows = [
-        _row(fitted, machines, i, one) | {"certified": not quick, "radius": radius}
+        _row(fitted, machines, i, one) | {"certified": not quick, "radius": radius, "delta": delta}
         for i, one in enumerate(certificates)
     ]
     if form == "json":
@@ -221,11 +222,12 @@ def _show(
     machines: Machines,
     certificates: list[Certificate],
     radius: str,
+    delta: float,
     quick: bool,
 ) -> None:
     console = Console()
     if len(certificates) == 1:
-        _show_one(console, fitted, described, certificates[0], radius, quick)
+        _show_one(console, fitted, described, certificates[0], radius, delta, quick)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, where in (
@@ -243,7 +245,7 @@ def _show(
         table.add_row(
             escape(label),
             f"[{_COLOURS[one.verdict]}]{one.verdict}[/]",
-            *(_number(x) for x in (one.predicted_cost, *one.interval)),
+            *(_number(x) for x in (one.predicted_cost, *_ends(one, quick))),
             _percent(one.likely_excess),
             _number(one.extrapolation.score, 2),
         )
@@ -252,7 +254,7 @@ def _show(
         more = len(certificates) - _ROWS_SHOWN
         console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
     console.print(_summary(certificates), highlight=False)
-    console.print(_interval_note(radius, quick), style="dim", highlight=False)
+    console.print(_interval_note(radius, delta, quick), style="dim", highlight=False)
 
 
 def _show_one(
@@ -261,9 +263,10 @@ def _show_one(
     described: FleetDescription,
     one: Certificate,
     radius: str,
+    delta: float,
     quick: bool,
 ) -> None:
-    (low, high), place = one.interval, one.extrapolation.score
+    (low, high), place = _ends(one, quick), one.extrapolation.score
     found = f"{_number(one.lower.found)} to {_number(one.upper.found)}"
     gaps = f"{_percent(one.lower.gap)} and {_percent(one.upper.gap)}"
     facts = [
@@ -272,7 +275,7 @@ def _show_one(
         ("because", escape(one.reason)),
         ("predicted cost", _number(one.predicted_cost)),
         ("true cost", f"{_number(low)} to {_number(high)}"),
-        ("", f"(a search found {found}; gaps of {gaps})"),
+        ("", "(searched, not proven)" if quick else f"(a search found {found}; gaps of {gaps})"),
         ("likely excess", f"{_percent(one.likely_excess)} over the best possible, at 95 %"),
         ("instability", f"{one.instability:.1%} of the posterior draws"),
         ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
@@ -295,13 +298,18 @@ def _show_one(
     console.print(
         f"u = K x; all {steps} steps are in --json, --csv and --npz.", style="dim", highlight=False
     )
-    console.print(_interval_note(radius, quick), style="dim", highlight=False)
+    console.print(_interval_note(radius, delta, quick), style="dim", highlight=False)
 
 
-def _interval_note(radius: str, quick: bool) -> str:
+def _ends(one: Certificate, quick: bool) -> tuple[float, float]:
+    """The interval; what the search found of it, if nothing was to be proven."""
+    return (one.lower.found, one.upper.found) if quick else one.interval
+
+
+def _interval_note(radius: str, delta: float, quick: bool) -> str:
     if quick:
         return "--quick: the interval was searched for, and is not proven."
-    return f"The interval is certain for all decoders of the {radius} set."
+    return f"The interval holds for all decoders of the {radius} set, at 1 - delta = {1 - delta:g}."
 
 
 def _summary(certificates: list[Certificate], prefix: str = "") -> str:
