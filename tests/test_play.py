@@ -104,5 +104,5 @@ def test_a_wrong_name_is_refused_in_python_too() -> None:
         next(episodes(Stage("heating"), number=0))
     with pytest.raises(InputError, match="seed must be at least 0"):
         next(episodes(Stage("heating"), seed=-1))
-    with pytest.raises(InputError, match="writes a .gif"):
+    with pytest.raises(InputError, match=r"writes a \.gif"):
         animation_path("film.mp4")
