@@ -1,6 +1,6 @@
 """Every fleet: 20 episodes, then 100 machines never tried; writes docs/fleets-measured.md.
 
-`python benchmarks/fleets.py [seeds]`: 10 seeds a fleet unless told otherwise. The seeds start at
+`python benchmarks/fleets.py [seeds]`: 8 seeds a fleet unless told otherwise. The seeds start at
 70000; the fleets were laid out on seeds 0 to 5.
 """
 
@@ -39,7 +39,20 @@ controllers of that Θ are above the optimum. This is the part that no amount of
 """
 
 
-CONCLUSIONS = """
+CONCLUSIONS = """## How to read it
+
+- **Planning at every step meets the target on five fleets of six, in every seed.** On the vehicle
+  two seeds of eight miss it, with a worst machine 11 % and 31 % above the optimum; medians are
+  within 1 % there too. The reason is the draw of the 20 machines: in these seeds none was as light
+  and slow as the worst of the hundred. With b = 30000/(mass speed), training ended at 1.27 and
+  1.33, and the worst machines are at 1.88 and 1.84. Features of the second order extrapolate badly.
+- **One plan for an episode misses on the cart-pole and on the vehicle.** The cart-pole falls before
+  a fixed plan has taught anything: half of the training episodes leave the limit and end early, so
+  there are fewer rows. On the vehicle a fixed plan excites heading and yaw rate too little. A wrong
+  estimate is then believed by `controller`, which does not hedge: some of its cars and carts
+  diverge.
+- With planning at every step the limits were left in 2 training episodes of 960, both on the
+  cart-pole, and on no machine never tried.
 """.splitlines()
 
 
@@ -129,7 +142,7 @@ def table(adapt: str, runs: dict[str, list[Run]]) -> list[str]:
 
 def main() -> None:
     """Run everything, and write the page."""
-    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 10
+    seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 8
     jobs = [
         (name, adapt, FIRST_SEED + i)
         for adapt in ("step", "episode")

@@ -16,7 +16,7 @@ from contextual_lqr.agent import Agent
 from contextual_lqr.checks import require
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.files import write_whole
-from contextual_lqr.fleets import FLEETS, Fleet, path_following, true_system
+from contextual_lqr.fleets import FLEETS, Fleet, true_system
 from contextual_lqr.lqr import optimal_cost, policy_cost
 from contextual_lqr.pictures import picture
 from contextual_lqr.problem import Trajectory
@@ -62,10 +62,12 @@ class Stage:
 
     def __init__(self, name: str) -> None:
         require(name in NAMES, f"the fleets are {', '.join(NAMES)}, not {name!r}")
-        self.name, self.fleet = name, FLEETS.get(name, path_following)()
+        self.name = name
         self._env: Any = None
-        if name in FLEETS:
-            return
+        self.fleet = FLEETS[name]() if name in FLEETS else self._engine()
+
+    def _engine(self) -> Fleet:
+        """Open the environment of MuJoCo's pendulum."""
         try:
             import gymnasium
         except ImportError as error:
@@ -73,9 +75,9 @@ class Stage:
         from contextual_lqr.envs import PENDULUM as ID
         from contextual_lqr.envs.inverted_pendulum import inverted_pendulum
 
-        self.fleet = inverted_pendulum()
         self._env = gymnasium.make(ID)
         self._long = inverted_pendulum(horizon=251).cost
+        return inverted_pendulum()
 
     def teach(
         self,
