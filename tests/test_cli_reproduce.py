@@ -67,7 +67,7 @@ def test_the_report_is_one_page_with_everything_in_it(finished: tuple[Path, str,
 
 def test_it_says_what_it_does_and_where_the_report_is(finished: tuple[Path, str, str]) -> None:
     out, printed, said = finished
-    assert said.startswith("4 trials (1 settings, 2 strategies, 2 seeds) of 12 episodes")
+    assert said.startswith("4 trials (settings: 1, strategies: 2, seeds: 2)")
     assert "4 of 4 trials are finished" in said
     assert max(map(len, printed.splitlines()[:-2])) <= 80
     assert printed.splitlines()[-1] == f"The report: {out / 'report.html'}"

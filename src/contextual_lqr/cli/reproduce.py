@@ -93,9 +93,9 @@ def reproduce(
 
 def _run(config: Config, workers: int, out: Path, as_json: bool, console: Console) -> None:
     console.print(
-        f"{len(config.trials)} trials ({len(config.settings)} settings, "
-        f"{len(config.strategies)} strategies, {config.seeds} seeds) of {config.episodes} "
-        f"episodes, {workers} at once, into {escape(str(out))}"
+        f"{len(config.trials)} trials (settings: {len(config.settings)}, strategies: "
+        f"{len(config.strategies)}, seeds: {config.seeds}), episodes of each: {config.episodes}; "
+        f"{workers} at once, into {escape(str(out))}"
     )
     from contextual_lqr.experiments.reproduce import conclude, run_missing
     from contextual_lqr.experiments.store import Store

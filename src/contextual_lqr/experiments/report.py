@@ -65,7 +65,7 @@ def write_report(
     page.heading("How it was run")
     minutes = float(measured.rows["seconds"].sum()) / 60
     page.text(
-        f"The learners took {minutes:.1f} minutes of computing. config.json repeats this run: "
+        f"The episodes took {minutes:.1f} minutes, all trials added up. To repeat this run: "
         "contextual-lqr reproduce --config config.json --out again."
     )
     page.table(("what", "version"), list(versions().items()))
