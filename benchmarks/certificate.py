@@ -27,7 +27,7 @@ from contextual_lqr import (
     set_threads,
     solve,
 )
-from contextual_lqr.reach import reach_of
+from contextual_lqr.certificates.reach import reach_of
 from simulated_fleets import FLEETS, SimulatedFleet, learnt, log
 
 PAGE = Path(__file__).parent.parent / "docs" / "certificate-measured.md"

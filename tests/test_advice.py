@@ -18,7 +18,7 @@ from contextual_lqr import (
     rank_candidates,
     solve,
 )
-from contextual_lqr.advice import column_names
+from contextual_lqr.certificates.advice import column_names
 from problems import seeds
 from simulated_fleets import learnt, log, path, spring
 

@@ -24,12 +24,12 @@ from contextual_lqr import (
     policy_cost,
     solve,
 )
-from contextual_lqr.certificate import grows
-from contextual_lqr.extrapolation import extrapolations, place
+from contextual_lqr.certificates.certificate import grows
+from contextual_lqr.certificates.extrapolation import extrapolations, place
+from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
+from contextual_lqr.certificates.plausible import PlausibleMachines
+from contextual_lqr.certificates.reach import reach_of
 from contextual_lqr.lqr import policy_cost_and_gradient
-from contextual_lqr.multipliers import lower_bounds, upper_bounds
-from contextual_lqr.plausible import PlausibleMachines
-from contextual_lqr.reach import reach_of
 from contextual_lqr.strategies.relaxation import lower_bound
 from problems import random_cost, random_policy, random_system, seeds
 from simulated_fleets import FLEETS, SimulatedFleet, chain, learnt, log, path, spring

@@ -10,11 +10,11 @@ import pytest
 from numpy.random import default_rng
 
 from contextual_lqr import InputError, Trajectory, certify, policy_cost
+from contextual_lqr.certificates.foresight import foresee
 from contextual_lqr.cli.advise import advise
 from contextual_lqr.cli.design import design
 from contextual_lqr.cli.machines import one_machine, read_machines
 from contextual_lqr.cli.simulate import simulate
-from contextual_lqr.foresight import foresee
 from contextual_lqr.logs import FittedFleet, FleetDescription
 from contextual_lqr.logs.starting import STARTING_FILE
 from contextual_lqr.problem import LinearPolicy, LinearSystem

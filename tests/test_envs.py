@@ -31,7 +31,7 @@ from contextual_lqr.envs.inverted_pendulum import (
     inverted_pendulum,
 )
 from contextual_lqr.fleets import FLEETS, true_system
-from contextual_lqr.pictures import HEIGHT, SCENES, WIDTH
+from contextual_lqr.fleets.pictures import HEIGHT, SCENES, WIDTH
 
 ALL = [*IDS.values(), PENDULUM]
 

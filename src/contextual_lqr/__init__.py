@@ -1,8 +1,13 @@
 """One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
 
-from contextual_lqr.advice import blind_directions, rank_candidates
 from contextual_lqr.agent import Agent, Episode, Output
-from contextual_lqr.certificate import Certificate, certify, certify_many
+from contextual_lqr.certificates import (
+    Certificate,
+    blind_directions,
+    certify,
+    certify_many,
+    rank_candidates,
+)
 from contextual_lqr.confidence import (
     ConfidenceSet,
     ConstantRadius,

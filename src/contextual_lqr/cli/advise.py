@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.advice import BlindDirection, blind_directions, rank_candidates
+from contextual_lqr.certificates.advice import BlindDirection, blind_directions, rank_candidates
 from contextual_lqr.cli.machines import Machines, read_machines, shown
 from contextual_lqr.cli.options import AsJson
 from contextual_lqr.logs import FittedFleet

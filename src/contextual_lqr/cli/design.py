@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from contextual_lqr.certificate import Certificate, certify_many
+from contextual_lqr.certificates.certificate import Certificate, certify_many
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, shown
 from contextual_lqr.cli.options import AsJson
 from contextual_lqr.errors import InputError

@@ -21,7 +21,7 @@ from contextual_lqr.experiments.playing import (
     frames,
     write_animation,
 )
-from contextual_lqr.pictures import short
+from contextual_lqr.fleets.pictures import short
 
 ROWS = 15
 FleetName = Literal[

@@ -14,11 +14,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from contextual_lqr.certificates.foresight import Foresight, foresee
 from contextual_lqr.cli.machines import chosen_machines, shown
 from contextual_lqr.cli.options import AsJson
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import write_whole
-from contextual_lqr.foresight import Foresight, foresee
 from contextual_lqr.logs import FittedFleet, FleetDescription
 
 if TYPE_CHECKING:

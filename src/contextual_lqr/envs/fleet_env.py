@@ -17,7 +17,7 @@ from contextual_lqr.envs.spaces import (
     observation_space,
 )
 from contextual_lqr.fleets import FLEETS, true_system
-from contextual_lqr.pictures import picture
+from contextual_lqr.fleets.pictures import picture
 
 SCALES: dict[str, float] = {"path-following": 20.0, "quadrotor": 10.0, "heating": 50.0}
 """Inputs at an action of 1, in the fleet's unit; 10 for the others."""

@@ -30,7 +30,7 @@ from contextual_lqr.envs.spaces import (
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.fleets import Fleet
 from contextual_lqr.fleets.physics import by_column, evenly, steady_cost
-from contextual_lqr.pictures import picture
+from contextual_lqr.fleets.pictures import picture
 
 try:
     import mujoco  # type: ignore[import-untyped]  # noqa: F401

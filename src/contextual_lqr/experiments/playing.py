@@ -17,8 +17,8 @@ from contextual_lqr.checks import require
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.files import write_whole
 from contextual_lqr.fleets import FLEETS, Fleet, true_system
+from contextual_lqr.fleets.pictures import picture
 from contextual_lqr.lqr import optimal_cost, policy_cost
-from contextual_lqr.pictures import picture
 from contextual_lqr.problem import Trajectory
 from contextual_lqr.strategies import (
     CertaintyEquivalence,

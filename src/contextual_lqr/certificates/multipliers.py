@@ -20,9 +20,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.certificates.plausible import PlausibleMachines
 from contextual_lqr.checks import record
 from contextual_lqr.lqr import optimal_cost, solve
-from contextual_lqr.plausible import PlausibleMachines
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
 
 _SCALES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 1.0, 1.4, 2.0, 4.0, 10.0, 100.0, 1e4])

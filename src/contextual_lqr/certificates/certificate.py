@@ -23,6 +23,10 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
+from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
+from contextual_lqr.certificates.plausible import PlausibleMachines
+from contextual_lqr.certificates.reach import reach_of
 from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
@@ -32,12 +36,8 @@ from contextual_lqr.checks import (
 from contextual_lqr.confidence import RadiusRule
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.decoder import Decoder
-from contextual_lqr.extrapolation import Extrapolation, extrapolations
 from contextual_lqr.lqr import optimal_cost, policy_cost, solve
-from contextual_lqr.multipliers import lower_bounds, upper_bounds
-from contextual_lqr.plausible import PlausibleMachines
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
-from contextual_lqr.reach import reach_of
 from contextual_lqr.strategies.posterior import Posterior
 from contextual_lqr.strategies.strategy import Situation
 

@@ -25,13 +25,13 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.certificates.extrapolation import feature_groups
+from contextual_lqr.certificates.plausible import PlausibleMachines
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context import ContextMap, FeatureContext
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.decoder import Decoder
-from contextual_lqr.extrapolation import feature_groups
 from contextual_lqr.lqr import solve
-from contextual_lqr.plausible import PlausibleMachines
 from contextual_lqr.problem import QuadraticCost
 
 _NEGLIGIBLE = 1e-7  # of the length of its columns: what is shorter, no log has shown
