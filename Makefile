@@ -13,8 +13,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .PHONY: demo test lint format bench docs clean FORCE
 .DEFAULT_GOAL := demo
 
-demo: .venv/run.stamp  ## the main job, small
-	@$(BIN)/python examples/paper.py
+demo: .venv/run.stamp  ## the paper's experiments with three seeds, about a minute
+	@$(BIN)/contextual-lqr reproduce --seeds 3 --out results
 
 test: .venv/test.stamp  ## the whole suite
 	@$(BIN)/python -m pytest -n auto tests

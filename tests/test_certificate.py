@@ -17,13 +17,13 @@ from contextual_lqr import (
     LinearPolicy,
     LinearSystem,
     Trajectory,
-    certificate,
     certify,
     certify_many,
     optimal_cost,
     policy_cost,
     solve,
 )
+from contextual_lqr.certificates import certificate
 from contextual_lqr.certificates.certificate import grows
 from contextual_lqr.certificates.extrapolation import extrapolations, place
 from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
