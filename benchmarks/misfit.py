@@ -237,7 +237,7 @@ def draw(curves: dict[tuple[str, str], list[float]]) -> None:
             axis.set_title("wrong mass on the label" if fault == "mass" else "weak actuator")
             axis.set_xlabel("size of the fault [%]")
         axes[0].set_ylabel("exactly both named, share of seeds")
-        axes[0].legend()
+        figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
         save_figure(figure, DOCS / "figures", "misfit")
 
 
