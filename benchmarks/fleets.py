@@ -48,9 +48,9 @@ CONCLUSIONS = """## How to read it
   1.33, and the worst machines are at 1.88 and 1.84. Features of the second order extrapolate badly.
 - **One plan for an episode misses on the cart-pole and on the vehicle.** The cart-pole falls before
   a fixed plan has taught anything: half of the training episodes leave the limit and end early, so
-  there are fewer rows. On the vehicle a fixed plan excites heading and yaw rate too little. A wrong
-  estimate is then believed by `controller`, which does not hedge: some of its cars and carts
-  diverge.
+  there are fewer rows. On the vehicle we suspect, and did not test, that a fixed plan excites
+  heading and yaw rate too little. A wrong estimate is then believed by `controller`, which does
+  not hedge: some of its cars and carts diverge.
 - With planning at every step the limits were left in 2 training episodes of 960, both on the
   cart-pole, and on no machine never tried.
 """.splitlines()

@@ -1,7 +1,7 @@
 """MuJoCo's inverted pendulum, 100 machines never tried; writes docs/pendulum-measured.md.
 
-`python benchmarks/pendulum.py [seeds]`: 5 seeds unless told otherwise, from 80000; weights and
-features were chosen on seeds 0 to 2.
+`python benchmarks/pendulum.py [seeds]`: 5 seeds unless told otherwise, from 90000. Weights were
+chosen on seeds 0 to 2; that features have columns of their own, after a look at seeds from 80000.
 """
 
 import os
@@ -20,7 +20,7 @@ from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.files import write_whole
 
 PAGE = Path(__file__).parent.parent / "docs" / "pendulum-measured.md"
-FIRST_SEED, EPISODES, UNSEEN = 80_000, 40, 100
+FIRST_SEED, EPISODES, UNSEEN = 90_000, 40, 100
 STARTS = {0.01: 1000, 0.15: 250}  # how far from upright at most, and for how many steps
 
 TEXT = f"""# MuJoCo's pendulum, measured
@@ -44,6 +44,24 @@ steps; beyond 0.2 rad a pole counts as fallen.
 
 
 CONCLUSIONS = """
+## How to read it
+
+- **With physical features where physics puts them** all 500 machines stay up from Gymnasium's
+  starts, and 499 of 500 from the hard ones. The target was 95 of 100 in the median seed and 85 in
+  the worst.
+- **The same six features in every column are worse,** 88 to 100 of 100 from Gymnasium's starts.
+  They are 30 columns of Θ instead of 16. In the falls we looked at, while tuning, carts crept to
+  the end of the rail: how position enters is badly known then, and it does not enter at all.
+- **Balancing hardly needs the context.** One controller for all machines balances 97 to 100 of 100
+  from Gymnasium's starts and 93 to 100 from the hard ones. The context entering linearly is worse
+  than none in its worst seeds (88 and 86). A rough prototype had 0 and 41 to 64 there; with this
+  agent and these weights we do not see that. Our guess, not tested: the motor is strong (300 N) and
+  the weights are mild, so one controller is robust. What good features buy here is the last few
+  machines of a hundred, not the first ninety.
+- The seeds from 90000 were not looked at before. Those from 80000 were: after a run on them the six
+  features were given columns of their own, and hard starts were added. On them the figures were
+  100 in every seed (physical, both starts), 92 to 99 (six everywhere), 96 to 100 (linear) and 97 to
+  100 (none) from Gymnasium's starts.
 """.splitlines()
 
 
