@@ -15,7 +15,17 @@ import pytest
 from numpy import ndarray as Array
 from scipy import stats
 
-from contextual_lqr import Agent, FormatError, InputError, LinearPolicy, simulate, solve
+from contextual_lqr import (
+    Agent,
+    ConfidenceSet,
+    Decoder,
+    FormatError,
+    InputError,
+    LinearPolicy,
+    Trajectory,
+    simulate,
+    solve,
+)
 from contextual_lqr.experiments import trial as trials
 from contextual_lqr.experiments.claims import claims, growth_factors, late_exponent, number, unsaid
 from contextual_lqr.experiments.config import Config, Setting, Trial
@@ -179,6 +189,18 @@ def test_regret_along_what_was_played_has_the_expected_regret_as_its_mean() -> N
     error = np.std(sums) / np.sqrt(len(sums))
     assert exact > 10 * error
     assert abs(np.mean(sums) - exact) < 4 * error
+
+
+def test_confidence_distances_are_those_of_the_sets_played_from() -> None:
+    left, _ = trials.learn(SMALL, SMALL.trials[0])
+    fleet, training, _ = trials.bench(SMALL, SMALL.settings[0])
+    decoder, distances = Decoder(fleet.context_map, 1.0, noise_level=0.01), []
+    for one, mass in zip(left, SMALL.training_masses(), strict=True):
+        distances.append(ConfidenceSet(decoder, one.radius).distance(true_decoder(fleet)))
+        decoder.update({"mass": mass}, Trajectory(one.played.states, one.played.inputs))
+    beliefs = ([one.prior_estimate for one in left], [one.prior_factor for one in left])
+    found = training.confidence_distances(*map(np.stack, beliefs))
+    assert found == pytest.approx(distances, rel=1e-12)
 
 
 def test_optimal_policy_is_that_of_solve() -> None:

@@ -38,6 +38,15 @@ class Machines:
         """How many there are."""
         return len(self._G)
 
+    def confidence_distances(
+        self, estimates: Float[Array, "k d p"], factors: Float[Array, "k p p"]
+    ) -> Float[Array, " k"]:
+        """`ConfidenceSet.distance` of Θ* from many sets, tr[(Θ* - Θ̂) V (Θ* - Θ̂)ᵀ] with V = RᵀR."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            Y = (true_decoder(self.fleet) - estimates) @ factors.swapaxes(1, 2)
+            squared = (Y * Y).sum((1, 2))
+        return np.where(np.isnan(squared), np.inf, squared)
+
     @property
     def policies(self) -> Float[Array, "n steps m d"]:
         """The optimal gains of each."""

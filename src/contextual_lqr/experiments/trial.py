@@ -14,12 +14,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.agent import Agent
-from contextual_lqr.confidence import (
-    ConfidenceSet,
-    ConstantRadius,
-    DeterminantRadius,
-    RadiusRule,
-)
+from contextual_lqr.confidence import ConstantRadius, DeterminantRadius, RadiusRule
 from contextual_lqr.experiments.config import Config, Setting, Trial
 from contextual_lqr.experiments.play import Played, play
 from contextual_lqr.experiments.score import Machines
@@ -67,12 +62,13 @@ class Bench(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """What one episode leaves behind to be scored."""
+    """What one episode leaves behind to be scored: the belief before it, and the one after."""
 
     played: Played
-    estimate: Array
-    distance: float
+    prior_estimate: Array
+    prior_factor: Array
     radius: float
+    estimate: Array
     seconds: float
 
 
@@ -116,7 +112,7 @@ def learn(config: Config, trial: Trial, episodes: int | None = None) -> tuple[li
     """Play the trial, or the first episodes of it; and why it failed, if it did."""
     fleet, training, _ = bench(config, trial.setting)
     rule = recipe(trial.strategy, config)
-    truth, masses = true_decoder(fleet), config.training_masses()
+    masses = config.training_masses()
     count = config.episodes if episodes is None else episodes
     steps, d = fleet.cost.horizon - 1, len(fleet.start)
     # The same noise for every strategy, however far the episodes before have got.
@@ -132,19 +128,18 @@ def learn(config: Config, trial: Trial, episodes: int | None = None) -> tuple[li
         rule.radius,
         seed=int(np.random.SeedSequence([trial.seed, 2]).generate_state(1, np.uint64)[0]),
     )
-    left: list[Episode] = []
+    decoder, left = agent.decoder, list[Episode]()
     for k in range(count):
         begin = time.perf_counter()
         try:
-            plausible = ConfidenceSet(agent.decoder, rule.radius)
+            before = decoder.estimate, decoder.factor, rule.radius(decoder)
             context = {"mass": float(masses[k])}
             played = play(agent, context, training.dynamics[k], shocks[k], rule.adapt)
-            estimate = agent.decoder.estimate
+            estimate = decoder.estimate
         except Exception as error:  # whatever it is: the trial says so, and the others go on
             return left, f"episode {k + 1}: {type(error).__name__}: {error}"
         seconds = time.perf_counter() - begin
-        distance = float(plausible.distance(truth))
-        left.append(Episode(played, estimate, distance, plausible.radius, seconds))
+        left.append(Episode(played, *before, estimate, seconds))
     return left, ""
 
 
@@ -195,7 +190,10 @@ def _score(config: Config, trial: Trial, left: list[Episode]) -> dict[str, Array
             np.cumsum(regrets),
             np.array([np.abs(one.played.states).max() for one in left]),
             np.array([np.nan if plan is None else plan.promised_cost for plan in plans]),
-            np.array([one.distance for one in left]),
+            training.confidence_distances(
+                np.stack([one.prior_estimate for one in left]),
+                np.stack([one.prior_factor for one in left]),
+            ),
             np.array([one.radius for one in left]),
             np.array([one.seconds for one in left]),
         )
