@@ -38,7 +38,7 @@ FORMAT_VERSION = 1
 _EPSILON = float(np.finfo(np.float64).eps)
 # Numbers in a block of rows: it stays in the cache, and BLAS finds it too small for threads, which
 # for matrices this narrow cost far more than they save.
-_BLOCK_SIZE = 8000
+_BLOCK_SIZE = 7500
 
 
 class Decoder:
@@ -452,7 +452,7 @@ def _rows(
 
 def _blocks(episodes: int, steps: int, columns: int) -> Iterator[tuple[int, int]]:
     """Episodes in turn, so many that their rows stay in the processor's cache."""
-    size = max(1, max(2 * columns, _BLOCK_SIZE // columns - columns) // steps)
+    size = max(1, max(2 * columns, _BLOCK_SIZE // columns) // steps)
     return ((i, i + size) for i in range(0, episodes, size))
 
 

@@ -316,10 +316,10 @@ class LogReader:
                 continue
             column = batch.values[one.name]
             if not np.isfinite(column.sum()):
-                found = _unreadable(batch, one.name, column)
-                if one.name in self.description.input_names:
-                    found = {reason: rows & ~idle for reason, rows in found.items()}
-                faults.update(found)
+                excused = idle if one.name in self.description.input_names else np.False_
+                if (~np.isfinite(column) & ~excused).any():
+                    found = _unreadable(batch, one.name, column)
+                    faults.update({reason: rows & ~excused for reason, rows in found.items()})
             if np.isfinite(one.low) or np.isfinite(one.high):
                 with np.errstate(invalid="ignore"):
                     # nan compares false: it has been found above
