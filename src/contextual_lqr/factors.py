@@ -9,6 +9,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.linalg.lapack import dgeqrf
 
+from contextual_lqr import kernels
+
 
 def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
     """The square triangular factor of the rows of all blocks.
@@ -27,6 +29,26 @@ def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
         columns = columns[:, np.argsort(-sizes, kind="stable")]
     reduced, _, _, _ = dgeqrf(columns.T, overwrite_a=True)
     return np.where(_upper(n), reduced[:n], 0.0)
+
+
+def tall_triangle(columns: Float[Array, "n rows"]) -> Float[Array, "n n"]:
+    """The same for many rows, given by their columns, each in one piece: block by block."""
+    n, count = columns.shape
+    size = block_rows(n)
+    parts: Array | list[Array] | None = kernels.factor_blocks(columns, size)
+    if parts is None:
+        parts = [triangle(columns[:, i : i + size].T) for i in range(0, count, size)]
+    while len(parts) > 1:
+        parts = [triangle(*parts[i : i + 32]) for i in range(0, len(parts), 32)]
+    return parts[0]
+
+
+def block_rows(columns: int) -> int:
+    """How many rows make a block that stays in the cache.
+
+    BLAS finds it too small for threads, which for matrices this narrow cost more than they save.
+    """
+    return max(2 * columns, 7500 // columns)
 
 
 @cache

@@ -36,6 +36,7 @@ __all__ = [
     "SOLVED",
     "Outcome",
     "compiled",
+    "factor_blocks",
     "native_recursions",
     "recursions",
     "set_threads",
@@ -109,6 +110,19 @@ def native_recursions(
     operands = (A, B, Q, R, N, noise, start, policy, dither, rows, columns)
     _native.recursions(d, m, H, batch, *operands, *out, threads)
     return out
+
+
+def factor_blocks(columns: Array, block: int) -> Array | None:
+    """The upper triangles, (blocks, n, n), of every `block` rows of the columns (n, rows).
+
+    None where the kernels are absent, or the rows are not fit for them: not of one size, or not
+    finite.
+    """
+    n, rows = columns.shape
+    if _native is None:
+        return None
+    triangles = np.empty((-(-rows // block), n, n))
+    return triangles if _native.factor_blocks(columns, block, triangles) else None
 
 
 recursions: Any = reference.recursions if _native is None else native_recursions

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "factors.hpp"
 #include "recursions.hpp"
 
 namespace nb = nanobind;
@@ -28,6 +29,13 @@ Solver choose_solver() {
 }
 
 const Solver solver = choose_solver();
+
+Factoring choose_factoring() {
+#if defined(__x86_64__) && defined(KERNEL_AVX2)
+    if (solver == avx2::solve_members) return avx2::factor_blocks;
+#endif
+    return baseline::factor_blocks;
+}
 
 // The arrays come from our own Python code; a wrong size is a defect there, never to be read past.
 std::int64_t step_of(std::size_t size, std::int64_t batch, std::int64_t each, const char *name) {
@@ -113,6 +121,19 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     run(problem, std::max(threads, 1));
 }
 
+bool factor_blocks(const In &columns, std::int64_t block, const Out &triangles) {
+    if (columns.ndim() != 2 || block < 1)
+        throw std::invalid_argument("columns must be a matrix, and a block at least one row");
+    const auto n = std::int64_t(columns.shape(0)), rows = std::int64_t(columns.shape(1));
+    if (std::int64_t(triangles.size()) != (rows + block - 1) / block * n * n)
+        throw std::invalid_argument("triangles has the wrong size");
+    if (n == 0 || rows == 0) return true;
+    nb::gil_scoped_release unlocked;
+    std::vector<double> work(std::size_t((n + 1) * block));
+    static const Factoring factoring = choose_factoring();
+    return factoring(columns.data(), rows, int(n), block, triangles.data(), work.data());
+}
+
 }  // namespace
 
 NB_MODULE(native, module) {
@@ -129,5 +150,7 @@ NB_MODULE(native, module) {
                nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
                nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),
                nb::arg("failed_step").noconvert(), nb::arg("threads"));
+    module.def("factor_blocks", &factor_blocks, nb::arg("columns").noconvert(), nb::arg("block"),
+               nb::arg("triangles").noconvert());
     module.attr("processor") = solver == baseline::solve_members ? "baseline" : "avx2";
 }
