@@ -148,12 +148,12 @@ class Decoder:
             return
         with np.errstate(over="ignore", invalid="ignore"):  # refused later
             Z = context_map.encode(contexts, np.concatenate((x.T, u.T)).T)
-        columns = np.concatenate((Z.T, after.T))
-        if max(columns.max(), -columns.min()) <= self._limit:
-            data = tall_triangle(columns)
+        data = tall_triangle(Z.T, after.T, self._limit)
+        if data is not None:
             data = data if self._data is None else triangle(self._data, data)
             self._take_in(context_map, data, Z.shape[1], episodes, len(x), len(x))
             return
+        columns = np.concatenate((Z.T, after.T))
         size = block_rows(len(columns))
         blocks = (columns[:, i : i + size].T for i in range(0, len(x), size))
         self._learn(context_map, blocks, Z.shape[1], episodes)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -31,16 +32,18 @@ def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
     return np.where(_upper(n), reduced[:n], 0.0)
 
 
-def tall_triangle(columns: Float[Array, "n rows"]) -> Float[Array, "n n"]:
-    """The same for many rows, given by their columns, each in one piece: block by block."""
-    n, count = columns.shape
-    size = block_rows(n)
-    parts: Array | list[Array] | None = kernels.factor_blocks(columns, size)
-    if parts is None:
-        parts = [triangle(columns[:, i : i + size].T) for i in range(0, count, size)]
-    while len(parts) > 1:
+def tall_triangle(
+    left: Float[Array, "n1 rows"], right: Float[Array, "n2 rows"], limit: float
+) -> Float[Array, "n n"] | None:
+    """The same for many rows, given by their columns: block by block, by the compiled kernel.
+
+    None if that has to be done here: a number is above the limit or not finite, sizes of rows
+    differ much, or there is no such kernel.
+    """
+    parts: Any = kernels.factor_blocks(left, right, block_rows(len(left) + len(right)), limit)
+    while parts is not None and len(parts) > 1:
         parts = [triangle(*parts[i : i + 32]) for i in range(0, len(parts), 32)]
-    return parts[0]
+    return None if parts is None else parts[0]
 
 
 def block_rows(columns: int) -> int:

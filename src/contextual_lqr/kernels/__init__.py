@@ -112,17 +112,19 @@ def native_recursions(
     return out
 
 
-def factor_blocks(columns: Array, block: int) -> Array | None:
-    """The upper triangles, (blocks, n, n), of every `block` rows of the columns (n, rows).
+def factor_blocks(left: Array, right: Array, block: int, limit: float) -> Array | None:
+    """The upper triangles, (blocks, n, n), of every `block` rows.
 
-    None where the kernels are absent, or the rows are not fit for them: not of one size, or not
-    finite.
+    The rows are given by their columns, (n₁, rows) and (n₂, rows), each in one piece. None where
+    the kernels are absent, or the rows are not fit for them: above the limit, of very different
+    size, or not finite.
     """
-    n, rows = columns.shape
     if _native is None:
         return None
+    n, rows = len(left) + len(right), left.shape[1]
     triangles = np.empty((-(-rows // block), n, n))
-    return triangles if _native.factor_blocks(columns, block, triangles) else None
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    return triangles if _native.factor_blocks(left, right, block, limit, triangles) else None
 
 
 recursions: Any = reference.recursions if _native is None else native_recursions

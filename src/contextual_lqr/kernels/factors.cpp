@@ -64,8 +64,8 @@ INLINE void reduce(double *panel, std::int64_t height, int n) {
 // The larger of two; a NaN, once there, stays.
 INLINE double larger(double a, double b) { return a >= b || a != a ? a : b; }
 
-// Whether the rows are about of one size (others must be sorted first), of which squares are doubles.
-INLINE bool even(const double *panel, std::int64_t height, int n, double *sizes) {
+// Whether the rows are about of one size, for others must be sorted first, and within the limit.
+INLINE bool even(const double *panel, std::int64_t height, int n, double limit, double *sizes) {
     for (std::int64_t i = 0; i < height; ++i) sizes[i] = __builtin_fabs(panel[i]);
     for (int j = 1; j < n; ++j) {
         const double *column = panel + j * height;
@@ -79,19 +79,22 @@ INLINE bool even(const double *panel, std::int64_t height, int n, double *sizes)
         least = sizes[i] < least ? sizes[i] : least;
         most = larger(most, sizes[i]);
     }
-    return most <= 1e4 * least && least > 1e-100 && most < 1e100;
+    return most <= 1e4 * least && most <= limit && least > 1e-100 && most < 1e100;
 }
 
 }  // namespace
 
-bool factor_blocks(const double *columns, std::int64_t rows, int n, std::int64_t block,
-                   double *triangles, double *work) {
+bool factor_blocks(const double *left, int n_left, const double *right, int n_right,
+                   std::int64_t rows, std::int64_t block, double limit, double *triangles,
+                   double *work) {
+    const int n = n_left + n_right;
     for (std::int64_t first = 0, b = 0; first < rows; first += block, ++b) {
         const std::int64_t height = rows - first < block ? rows - first : block;
-        for (int j = 0; j < n; ++j)
-            for (std::int64_t i = 0; i < height; ++i)
-                work[j * height + i] = columns[j * rows + first + i];
-        if (!even(work, height, n, work + n * height)) return false;
+        for (int j = 0; j < n; ++j) {
+            const double *column = (j < n_left ? left + j * rows : right + (j - n_left) * rows);
+            for (std::int64_t i = 0; i < height; ++i) work[j * height + i] = column[first + i];
+        }
+        if (!even(work, height, n, limit, work + n * height)) return false;
         reduce(work, height, n);
         double *R = triangles + b * n * n;
         for (int i = 0; i < n; ++i)

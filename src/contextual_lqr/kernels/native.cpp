@@ -30,7 +30,7 @@ Solver choose_solver() {
 
 const Solver solver = choose_solver();
 
-Factoring choose_factoring() {
+Factoring *choose_factoring() {
 #if defined(__x86_64__) && defined(KERNEL_AVX2)
     if (solver == avx2::solve_members) return avx2::factor_blocks;
 #endif
@@ -121,17 +121,21 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     run(problem, std::max(threads, 1));
 }
 
-bool factor_blocks(const In &columns, std::int64_t block, const Out &triangles) {
-    if (columns.ndim() != 2 || block < 1)
-        throw std::invalid_argument("columns must be a matrix, and a block at least one row");
-    const auto n = std::int64_t(columns.shape(0)), rows = std::int64_t(columns.shape(1));
+bool factor_blocks(const In &left, const In &right, std::int64_t block, double limit,
+                   const Out &triangles) {
+    if (left.ndim() != 2 || right.ndim() != 2 || left.shape(1) != right.shape(1) || block < 1)
+        throw std::invalid_argument("left and right must be matrices of as many rows");
+    const auto rows = std::int64_t(left.shape(1));
+    const int n_left = int(left.shape(0)), n_right = int(right.shape(0));
+    const std::int64_t n = n_left + n_right;
     if (std::int64_t(triangles.size()) != (rows + block - 1) / block * n * n)
         throw std::invalid_argument("triangles has the wrong size");
     if (n == 0 || rows == 0) return true;
     nb::gil_scoped_release unlocked;
     std::vector<double> work(std::size_t((n + 1) * block));
-    static const Factoring factoring = choose_factoring();
-    return factoring(columns.data(), rows, int(n), block, triangles.data(), work.data());
+    static Factoring *const factoring = choose_factoring();
+    return factoring(left.data(), n_left, right.data(), n_right, rows, block, limit,
+                     triangles.data(), work.data());
 }
 
 }  // namespace
@@ -150,7 +154,8 @@ NB_MODULE(native, module) {
                nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
                nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),
                nb::arg("failed_step").noconvert(), nb::arg("threads"));
-    module.def("factor_blocks", &factor_blocks, nb::arg("columns").noconvert(), nb::arg("block"),
+    module.def("factor_blocks", &factor_blocks, nb::arg("left").noconvert(),
+               nb::arg("right").noconvert(), nb::arg("block"), nb::arg("limit"),
                nb::arg("triangles").noconvert());
     module.attr("processor") = solver == baseline::solve_members ? "baseline" : "avx2";
 }
