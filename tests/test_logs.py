@@ -246,7 +246,7 @@ def test_a_log_is_read_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sources, "BATCH", 50)
     log = write(cart_rows(MASSES, steps=60), tmp_path / "log.parquet")
     reader, sizes, parts = reading.LogReader(DESCRIPTION, [log]), [], []
-    sizes = [len(batch) for batch in reader.transitions(parts.append)]
+    sizes = [len(batch) for batch in reader.batches(parts.append)]
     assert max(sizes) <= 51
     assert sum(sizes) == 10 * 59
     assert parts == sorted(parts)

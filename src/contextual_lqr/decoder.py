@@ -29,16 +29,13 @@ from scipy.linalg.lapack import dtrtrs
 from contextual_lqr.checks import all_finite, as_numbers, frozen, read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import FormatError, InputError, OwnRuleError
-from contextual_lqr.factors import triangle
+from contextual_lqr.factors import block_rows, tall_triangle, triangle
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.problem import LinearSystem, Trajectory
 
 FORMAT_VERSION = 1
 
 _EPSILON = float(np.finfo(np.float64).eps)
-# Numbers in a block of rows: it stays in the cache, and BLAS finds it too small for threads, which
-# for matrices this narrow cost far more than they save.
-_BLOCK_SIZE = 7500
 
 
 class Decoder:
@@ -151,10 +148,14 @@ class Decoder:
             return
         with np.errstate(over="ignore", invalid="ignore"):  # refused later
             Z = context_map.encode(contexts, np.concatenate((x.T, u.T)).T)
-        blocks = (
-            np.concatenate((Z[i:j].T, after[i:j].T)).T
-            for i, j in _blocks(len(Z), 1, Z.shape[1] + after.shape[1])
-        )
+        data = tall_triangle(Z.T, after.T, self._limit)
+        if data is not None:
+            data = data if self._data is None else triangle(self._data, data)
+            self._take_in(context_map, data, Z.shape[1], episodes, len(x), len(x))
+            return
+        columns = np.concatenate((Z.T, after.T))
+        size = block_rows(len(columns))
+        blocks = (columns[:, i : i + size].T for i in range(0, len(x), size))
         self._learn(context_map, blocks, Z.shape[1], episodes)
 
     def merge(self, other: Decoder) -> None:
@@ -198,22 +199,32 @@ class Decoder:
         for rows in blocks:
             # x' = Θz is rounded to about ε·max(|z|, |x'|); where that exceeds the noise, the row
             # holds nothing but rounding.
-            limit = self.noise_level / _EPSILON
             kept = rows
-            if not np.abs(rows).max() <= limit:
+            if not np.abs(rows).max() <= self._limit:
                 if not all_finite(rows):
                     raise InputError(
                         "states or inputs overflow when the context is applied to them"
                     )
-                kept = rows[np.abs(rows).max(1) <= limit]
+                kept = rows[np.abs(rows).max(1) <= self._limit]
             data = triangle(kept) if data is None else triangle(data, kept)
             seen, used = seen + len(rows), used + len(kept)
         assert data is not None  # there is at least one block
+        self._take_in(context_map, data, p, episodes, seen, used)
+
+    def _take_in(
+        self, context_map: ContextMap, data: Array, p: int, episodes: int, seen: int, used: int
+    ) -> None:
+        """Hold the factor of all rows, old and new."""
         self.context_map, self._sizes, self._data = context_map, (p, data.shape[1] - p), data
         self.episodes += episodes
         self.rows += used
         self.ignored_rows += seen - used
         self._posterior = None
+
+    @property
+    def _limit(self) -> float:
+        """The size above which a row holds nothing but rounding."""
+        return self.noise_level / _EPSILON
 
     @staticmethod
     def _sized_for(context_map: ContextMap, trajectory: Trajectory, name: str) -> ContextMap:
@@ -452,7 +463,7 @@ def _rows(
 
 def _blocks(episodes: int, steps: int, columns: int) -> Iterator[tuple[int, int]]:
     """Episodes in turn, so many that their rows stay in the processor's cache."""
-    size = max(1, max(2 * columns, _BLOCK_SIZE // columns) // steps)
+    size = max(1, block_rows(columns) // steps)
     return ((i, i + size) for i in range(0, episodes, size))
 
 

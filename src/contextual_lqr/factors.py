@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.linalg.lapack import dgeqrf
+
+from contextual_lqr import kernels
 
 
 def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
@@ -27,6 +30,28 @@ def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
         columns = columns[:, np.argsort(-sizes, kind="stable")]
     reduced, _, _, _ = dgeqrf(columns.T, overwrite_a=True)
     return np.where(_upper(n), reduced[:n], 0.0)
+
+
+def tall_triangle(
+    left: Float[Array, "n1 rows"], right: Float[Array, "n2 rows"], limit: float
+) -> Float[Array, "n n"] | None:
+    """The same for many rows, given by their columns: block by block, by the compiled kernel.
+
+    None if that has to be done here: a number is above the limit or not finite, sizes of rows
+    differ much, or there is no such kernel.
+    """
+    parts: Any = kernels.factor_blocks(left, right, block_rows(len(left) + len(right)), limit)
+    while parts is not None and len(parts) > 1:
+        parts = [triangle(*parts[i : i + 32]) for i in range(0, len(parts), 32)]
+    return None if parts is None else parts[0]
+
+
+def block_rows(columns: int) -> int:
+    """How many rows make a block that stays in the cache.
+
+    BLAS finds it too small for threads, which for matrices this narrow cost more than they save.
+    """
+    return max(2 * columns, 7500 // columns)
 
 
 @cache

@@ -38,7 +38,7 @@ def check(description: Path, /, *logs: str, sort: bool = False) -> None:
         return
     reader = LogReader(fleet, logs, sort=sort)
     with Progress("checking") as progress:
-        for _ in reader.transitions(progress):
+        for _ in reader.batches(progress):
             pass
     say_report(console, reader.report)
     if reader.report.bad_rows or not reader.report.transitions:

@@ -36,6 +36,7 @@ __all__ = [
     "SOLVED",
     "Outcome",
     "compiled",
+    "factor_blocks",
     "native_recursions",
     "recursions",
     "set_threads",
@@ -109,6 +110,21 @@ def native_recursions(
     operands = (A, B, Q, R, N, noise, start, policy, dither, rows, columns)
     _native.recursions(d, m, H, batch, *operands, *out, threads)
     return out
+
+
+def factor_blocks(left: Array, right: Array, block: int, limit: float) -> Array | None:
+    """The upper triangles, (blocks, n, n), of every `block` rows.
+
+    The rows are given by their columns, (n₁, rows) and (n₂, rows), each in one piece. None where
+    the kernels are absent, or the rows are not fit for them: above the limit, of very different
+    size, or not finite.
+    """
+    if _native is None:
+        return None
+    n, rows = len(left) + len(right), left.shape[1]
+    triangles = np.empty((-(-rows // block), n, n))
+    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
+    return triangles if _native.factor_blocks(left, right, block, limit, triangles) else None
 
 
 recursions: Any = reference.recursions if _native is None else native_recursions

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "factors.hpp"
 #include "recursions.hpp"
 
 namespace nb = nanobind;
@@ -28,6 +29,13 @@ Solver choose_solver() {
 }
 
 const Solver solver = choose_solver();
+
+Factoring *choose_factoring() {
+#if defined(__x86_64__) && defined(KERNEL_AVX2)
+    if (solver == avx2::solve_members) return avx2::factor_blocks;
+#endif
+    return baseline::factor_blocks;
+}
 
 // The arrays come from our own Python code; a wrong size is a defect there, never to be read past.
 std::int64_t step_of(std::size_t size, std::int64_t batch, std::int64_t each, const char *name) {
@@ -113,6 +121,23 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     run(problem, std::max(threads, 1));
 }
 
+bool factor_blocks(const In &left, const In &right, std::int64_t block, double limit,
+                   const Out &triangles) {
+    if (left.ndim() != 2 || right.ndim() != 2 || left.shape(1) != right.shape(1) || block < 1)
+        throw std::invalid_argument("left and right must be matrices of as many rows");
+    const auto rows = std::int64_t(left.shape(1));
+    const int n_left = int(left.shape(0)), n_right = int(right.shape(0));
+    const std::int64_t n = n_left + n_right;
+    if (std::int64_t(triangles.size()) != (rows + block - 1) / block * n * n)
+        throw std::invalid_argument("triangles has the wrong size");
+    if (n == 0 || rows == 0) return true;
+    nb::gil_scoped_release unlocked;
+    std::vector<double> work(std::size_t((n + 1) * block));
+    static Factoring *const factoring = choose_factoring();
+    return factoring(left.data(), n_left, right.data(), n_right, rows, block, limit,
+                     triangles.data(), work.data());
+}
+
 }  // namespace
 
 NB_MODULE(native, module) {
@@ -129,5 +154,8 @@ NB_MODULE(native, module) {
                nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
                nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),
                nb::arg("failed_step").noconvert(), nb::arg("threads"));
+    module.def("factor_blocks", &factor_blocks, nb::arg("left").noconvert(),
+               nb::arg("right").noconvert(), nb::arg("block"), nb::arg("limit"),
+               nb::arg("triangles").noconvert());
     module.attr("processor") = solver == baseline::solve_members ? "baseline" : "avx2";
 }

@@ -28,3 +28,6 @@ def recursions(
     failed_step: ndarray,
     threads: int,
 ) -> None: ...
+def factor_blocks(
+    left: ndarray, right: ndarray, block: int, limit: float, triangles: ndarray
+) -> bool: ...

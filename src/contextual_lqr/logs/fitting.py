@@ -16,7 +16,7 @@ from contextual_lqr.logs.fitted import FittedFleet, joined
 from contextual_lqr.logs.machines import Machines, machine_of
 from contextual_lqr.logs.misfit import LEAST_MACHINES, MisfitReport, find_misfits, without
 from contextual_lqr.logs.quarantine import Quarantine
-from contextual_lqr.logs.reading import LogReader, Report, Transitions
+from contextual_lqr.logs.reading import LinkedRows, LogReader, Report, Transitions
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,9 @@ def fit(
         decoder = empty.copy() if into is None else into.decoder.copy()
         machines = Machines(empty.context_map, empty.noise_level)
 
-        def learn(batch: Transitions) -> None:
+        def learn(rows: LinkedRows) -> None:
+            batch = rows.transitions()
+            batch = batch if only is None else _of(batch, only)
             decoder.update_rows(
                 batch.contexts, batch.states, batch.inputs, batch.after, episodes=batch.episodes
             )
@@ -73,11 +75,10 @@ def fit(
 
         with ThreadPoolExecutor(1) as pool:  # the next batch is read while this one is learnt
             running: Future[None] | None = None
-            for batch in reader.transitions(progress):
-                batch = batch if only is None else _of(batch, only)
+            for rows in reader.batches(progress):
                 if running is not None:
                     running.result()
-                running = pool.submit(learn, batch) if len(batch) else None
+                running = pool.submit(learn, rows)
             if running is not None:
                 running.result()
         require(decoder.rows or decoder.ignored_rows, _nothing(reader.report, only))

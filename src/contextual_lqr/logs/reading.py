@@ -130,6 +130,47 @@ class _Columns:
         )
 
 
+@dataclass(frozen=True)
+class LinkedRows:
+    """A batch of good rows, and which of them lead to the row after them."""
+
+    description: FleetDescription
+    columns: _Columns
+    at: Array
+    begins: Array
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    def transitions(self) -> Transitions:
+        """The transitions as arrays of their own; this may run beside the reading."""
+        at, batch, names = self.at, self.columns, self.description
+        states, after = (np.empty((len(at), len(names.states)), order="F") for _ in range(2))
+        played = np.empty((len(at), len(names.inputs)), order="F")
+        then = at + 1
+        for j, one in enumerate(names.states):
+            if one.constant:
+                states[:, j] = after[:, j] = 1
+            else:
+                column = batch.values[one.name]
+                np.take(column, at, out=states[:, j], mode="clip")  # others would buffer it
+                np.take(column, then, out=after[:, j], mode="clip")
+        for j, one in enumerate(names.inputs):
+            np.take(batch.values[one.name], at, out=played[:, j], mode="clip")
+        follows = np.zeros(len(at), bool)
+        follows[1:] = np.diff(at) == 1
+        return Transitions(
+            {name: batch.values[name][at] for name in names.context_names},
+            states,
+            played,
+            after,
+            batch.step[at],
+            follows,
+            self.begins,
+            None if batch.machine is None else batch.machine[at],
+        )
+
+
 class LogReader:
     """Reads logs batch by batch; `report` says what was found so far."""
 
@@ -150,8 +191,8 @@ class LogReader:
         self._carry: _Columns | None = None
         self._carry_linked = False
 
-    def transitions(self, progress: Callable[[float], None] | None = None) -> Iterator[Transitions]:
-        """All transitions, in batches; `progress` is told the part of the logs that is read."""
+    def batches(self, progress: Callable[[float], None] | None = None) -> Iterator[LinkedRows]:
+        """All good rows, in batches; `progress` is told the part of the logs that is read."""
         done = 0.0
         for source in self.sources:
             before, first = self.report.rows, 1
@@ -180,7 +221,7 @@ class LogReader:
 
     # -- one batch ---------------------------------------------------------------------------------
 
-    def _linked(self, batch: _Columns) -> Transitions:
+    def _linked(self, batch: _Columns) -> LinkedRows:
         batch = self._without(batch, self._value_faults(batch))
         batch = self._joined(batch)
         same = _same(batch.episode)
@@ -199,14 +240,13 @@ class LogReader:
         self._refuse_interleaved(batch, same)
         linked = same & (np.diff(batch.step) == 1)
         self._count_splits(batch, same & ~linked)
-        inputs = [batch.values[name] for name in self.description.input_names]
-        idle = np.isnan(inputs[0][:-1]) & linked
+        idle = np.isnan(batch.values[self.description.input_names[0]][:-1]) & linked
         if idle.any():
             # The state was good to arrive at; nothing is known of what followed.
             faults = np.append(idle, False)
             self._quarantined(batch, {"it has no inputs, though its episode goes on": faults})
             linked &= ~idle
-        return self._assembled(batch, linked, inputs)
+        return self._counted(batch, linked)
 
     def _joined(self, batch: _Columns) -> _Columns:
         """The batch with the last good row before it, if that may go on here."""
@@ -244,31 +284,17 @@ class LogReader:
             carried=True,
         )
 
-    def _assembled(self, batch: _Columns, linked: Array, inputs: list[Array]) -> Transitions:
-        description, n = self.description, len(batch.step)
+    def _counted(self, batch: _Columns, linked: Array) -> LinkedRows:
+        """Keeps the books, and the last row for the next batch."""
+        n, report = len(batch.step), self.report
         at = np.flatnonzero(linked)
-        next_at = at + 1
-        d, m = len(description.states), len(inputs)
-        states, after = (np.empty((len(at), d), order="F") for _ in range(2))
-        for j, one in enumerate(description.states):
-            if one.constant:
-                states[:, j] = after[:, j] = 1
-            else:
-                column = batch.values[one.name]
-                np.take(column, at, out=states[:, j], mode="clip")  # others would buffer it
-                np.take(column, next_at, out=after[:, j], mode="clip")
-        played = np.empty((len(at), m), order="F")
-        for j, column in enumerate(inputs):
-            np.take(column, at, out=played[:, j], mode="clip")
         starts = linked.copy()
         starts[1:] &= ~linked[:-1]
         if batch.carried and len(linked):
             starts[0] &= not self._carry_linked
-        follows = np.zeros(len(at), bool)
-        follows[1:] = np.diff(at) == 1
         begins = starts[at]
-        self.report.transitions += len(at)
-        self.report.episodes += int(begins.sum())
+        report.transitions += len(at)
+        report.episodes += int(begins.sum())
         if n:
             last = np.array([n - 1])
             # A copy of the row, which does not keep the batch alive.
@@ -277,23 +303,14 @@ class LogReader:
                 frame = batch.frames[0]
             self._carry = replace(batch.take(last), frames=(frame,), origin=np.zeros(1, int))
             self._carry_linked = bool(linked[-1]) if n > 1 else False
-            for name in description.context_names:
+            for name in self.description.context_names:
                 column = batch.values[name]
                 low, high = float(column.min()), float(column.max())
-                if name in self.report.context_range:
-                    a, b = self.report.context_range[name]
+                if name in report.context_range:
+                    a, b = report.context_range[name]
                     low, high = min(a, low), max(b, high)
-                self.report.context_range[name] = low, high
-        return Transitions(
-            {name: batch.values[name][at] for name in description.context_names},
-            states,
-            played,
-            after,
-            batch.step[at],
-            follows,
-            begins,
-            None if batch.machine is None else batch.machine[at],
-        )
+                report.context_range[name] = low, high
+        return LinkedRows(self.description, batch, at, begins)
 
     # -- what is wrong with rows -------------------------------------------------------------------
 

@@ -1,0 +1,72 @@
+"""Triangular factors of many rows: the compiled blocks against NumPy's QR."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contextual_lqr import Decoder, kernels
+from contextual_lqr.factors import block_rows, tall_triangle, triangle
+from episodes import MAP
+
+compiled = pytest.mark.skipif(kernels.compiled is None, reason="the kernels are not built")
+
+
+@compiled
+@settings(max_examples=40)
+@given(st.integers(1, 9), st.integers(1, 90), st.integers(1, 40), st.integers(0, 99))
+def test_blocks_are_the_triangles_of_numpy(n: int, rows: int, block: int, seed: int) -> None:
+    columns = np.random.default_rng(seed).uniform(0.5, 2, (n, rows))
+    cut = seed % (n + 1)
+    triangles = kernels.factor_blocks(columns[:cut], columns[cut:], block, 2.0)
+    assert triangles is not None
+    assert len(triangles) == -(-rows // block)
+    for b, R in enumerate(triangles):
+        part = columns[:, b * block : (b + 1) * block].T
+        expected = np.zeros((n, n))
+        expected[: min(part.shape)] = np.abs(np.linalg.qr(part, mode="r"))
+        # A row of a triangle is free in its sign, and in nothing else.
+        assert np.allclose(np.abs(R), expected, rtol=1e-9, atol=1e-12)
+        assert np.allclose(R.T @ R, part.T @ part, rtol=1e-12)
+        assert np.array_equal(R, np.triu(R))
+
+
+@compiled
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 1e9, 1e160])
+def test_rows_that_must_be_sorted_or_refused_are_left_to_numpy(odd: float) -> None:
+    columns = np.random.default_rng(0).uniform(1, 2, size=(3, 50))
+    columns[1, 30] = odd
+    assert kernels.factor_blocks(columns[:2], columns[2:], 20, np.inf) is None
+    columns[:, 30] = 0.0
+    assert kernels.factor_blocks(columns[:2], columns[2:], 20, np.inf) is None
+    columns[:, 30] = 1.0
+    assert kernels.factor_blocks(columns[:2], columns[2:], 20, 10.0) is not None
+    assert kernels.factor_blocks(columns[:2], columns[2:], 20, 1.5) is None
+
+
+@compiled
+def test_a_tall_triangle_says_what_all_rows_say() -> None:
+    rng = np.random.default_rng(1)
+    rows = rng.uniform(1, 2, (50 * block_rows(5) + 3, 5))
+    columns = np.ascontiguousarray(rows.T)
+    R = tall_triangle(columns[:3], columns[3:], 2.0)
+    assert R is not None
+    assert np.allclose(R.T @ R, rows.T @ rows, rtol=1e-11)
+    assert np.allclose(np.abs(R), np.abs(triangle(rows)), rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e12])
+def test_rows_are_learnt_alike_with_and_without_the_kernel(
+    scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rng = np.random.default_rng(2)
+    n = 3000
+    x, u, after = rng.normal(size=(n, 2)), rng.normal(size=(n, 1)), rng.normal(size=(n, 2))
+    x[5], after[5] = scale * x[5], scale * after[5]
+    estimates = []
+    for _ in range(2):
+        decoder = Decoder(MAP, 1e-4)
+        decoder.update_rows({"gain": np.linspace(0, 1, n)}, x, u, after)
+        estimates.append(decoder.estimate)
+        monkeypatch.setattr(kernels, "factor_blocks", lambda *_: None)
+    assert np.allclose(*estimates, rtol=1e-9, atol=1e-12)
