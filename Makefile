@@ -30,11 +30,13 @@ format: .venv/lint.stamp
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: .venv-bench/bench.stamp  ## speed, strategies and growth; writes the pages of docs/ about them
-	@$(BENCH_BIN)/python benchmarks/run.py
-	@$(BENCH_BIN)/python benchmarks/growth.py
-	@$(BENCH_BIN)/python benchmarks/optimism.py
-	@$(BENCH_BIN)/python benchmarks/strategies.py
+BENCHMARKS := run growth optimism reproduce chain strategies fleets pendulum certificate misfit
+
+bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages of docs/ about it
+	@for one in $(BENCHMARKS); do $(BENCH_BIN)/python benchmarks/$$one.py || exit 1; done
+	@$(BENCH_BIN)/python benchmarks/logs.py build/logs
+	@$(BENCH_BIN)/contextual-lqr reproduce --out build/results
+	@$(BENCH_BIN)/python benchmarks/reproduce_page.py build/results
 
 docs: .venv/docs.stamp  ## the site, into site/
 	@$(BIN)/zensical build --clean --strict
@@ -67,6 +69,6 @@ clean:
 
 .venv-bench/bench.stamp: $(INPUTS) benchmarks/requirements.txt | .venv-bench/made.stamp
 	@echo "Installing contextual-lqr and its peers (several hundred megabytes)"
-	@$(BENCH_BIN)/python -m pip install -q . -r benchmarks/requirements.txt
+	@$(BENCH_BIN)/python -m pip install -q '.[mujoco]' -r benchmarks/requirements.txt
 	@$(BENCH_BIN)/python -m pip install -q --no-deps mpc
 	@touch $@

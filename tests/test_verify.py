@@ -281,7 +281,7 @@ def test_slopes_are_those_that_were_put_in(power: float) -> None:
 def test_the_command_writes_a_report_and_says_what_holds(tmp_path: Path) -> None:
     options = ("--fleet", "circle", "--seeds", "2", "--runs", "2", "--episodes", "100")
     where = tmp_path / "new" / "folder"
-    done = run_command(COMMAND, "verify", *options, "--out", where, "--json", "--workers", "1")
+    done = run_command(COMMAND, "verify", *options, "--out", where, "--json", "--jobs", "1")
     assert done.returncode in (0, 1)  # rates of so short runs need not hold
     found = json.loads(done.stdout)
     assert found == json.loads((where / "checks.json").read_text())
@@ -299,7 +299,7 @@ def test_the_command_writes_a_report_and_says_what_holds(tmp_path: Path) -> None
 def test_the_command_exits_1_and_says_which_check_failed(tmp_path: Path) -> None:
     options = ("--fleet", "parabola", "--seeds", "3", "--runs", "2", "--episodes", "100")
     done = run_command(
-        COMMAND, "verify", *options, "--radius-factor", "1e-3", "--out", tmp_path, "--workers=1"
+        COMMAND, "verify", *options, "--radius-factor", "1e-3", "--out", tmp_path, "--jobs=1"
     )
     assert done.returncode == 1
     assert max(map(len, done.stdout.splitlines())) <= 80

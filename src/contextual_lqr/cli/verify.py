@@ -27,7 +27,7 @@ def verify(
     runs: int = 4,
     episodes: int = 10_000,
     out: Path = Path("verify-report"),
-    workers: int | None = None,
+    jobs: int | None = None,
     radius_factor: float = 1.0,
     as_json: AsJson = False,
 ) -> None:
@@ -47,7 +47,7 @@ def verify(
         Episodes of a long run.
     out
         Folder for the report, its figures and the rows they are made from.
-    workers
+    jobs
         Processes; as many as there are cores unless given.
     radius_factor
         Multiply β by this; below 1, the guarantees may fail, and the checks should say so.
@@ -62,7 +62,7 @@ def verify(
         long_episodes=episodes,
         radius_factor=radius_factor,
     )
-    found = verification(settings, out, (os.cpu_count() or 1) if workers is None else workers)
+    found = verification(settings, out, (os.cpu_count() or 1) if jobs is None else jobs)
     console = Console()
     if as_json:
         console.print_json(json.dumps(found.plain()))
