@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.decoder import Decoder
+from contextual_lqr.factors import solve_triangle
 
 
 @runtime_checkable
@@ -187,8 +187,8 @@ class ConfidenceSet:
     def _solve(self, Y: Array, *, transposed: bool) -> Array:
         """Y R⁻ᵀ, or Y R⁻¹ if transposed, by one triangular solve for all members."""
         p = Y.shape[-1]
-        solved, _ = dtrtrs(self.factor, Y.reshape(-1, p).T, trans=int(transposed), overwrite_b=True)
-        return np.asarray(solved.T.reshape(Y.shape))
+        X = solve_triangle(self.factor, Y.reshape(-1, p).T, transposed=transposed, overwrite=True)
+        return X.T.reshape(Y.shape)
 
     def _decoders(self, name: str, value: ArrayLike) -> Array:
         array = as_numbers(name, value, "(..., d, p)", 2)

@@ -24,12 +24,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.checks import all_finite, as_numbers, frozen, read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import FormatError, InputError, OwnRuleError
-from contextual_lqr.factors import block_rows, tall_triangle, triangle
+from contextual_lqr.factors import block_rows, solve_triangle, tall_triangle, triangle
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.problem import LinearSystem, Trajectory
 
@@ -332,8 +331,8 @@ class Decoder:
             joint = triangle(data, prior)
             joint *= np.where(np.diagonal(joint) < 0, -1.0, 1.0)[:, None]  # QR leaves signs free
             R = np.asfortranarray(joint[:p, :p])
-            solved, _ = dtrtrs(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
-            theta = np.ascontiguousarray(solved.T)
+            columns = solve_triangle(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
+            theta = np.ascontiguousarray(columns.T)
             squares = (joint[p:, p:] ** 2).sum(0)
             for i, row in self.known.items():
                 theta[i] = row

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
+from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dgeqrf
 
 from contextual_lqr import kernels
@@ -44,6 +45,21 @@ def tall_triangle(
     while parts is not None and len(parts) > 1:
         parts = [triangle(*parts[i : i + 32]) for i in range(0, len(parts), 32)]
     return None if parts is None else parts[0]
+
+
+def solve_triangle(
+    R: Float[Array, "n n"],
+    right: Float[Array, "n k"],
+    *,
+    transposed: bool = False,
+    overwrite: bool = False,
+) -> Float[Array, "n k"]:
+    """R⁻¹ right, or R⁻ᵀ right if transposed, for a triangle R.
+
+    By BLAS's dtrsm: LAPACK's dtrtrs wakes threads for the smallest of matrices, and on a busy
+    machine waits for them many times longer than it computes.
+    """
+    return np.asarray(dtrsm(1.0, R, right, trans_a=int(transposed), overwrite_b=overwrite))
 
 
 def block_rows(columns: int) -> int:

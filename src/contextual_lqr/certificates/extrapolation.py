@@ -23,11 +23,11 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
 from contextual_lqr.context.expressions import parse
 from contextual_lqr.decoder import Decoder
+from contextual_lqr.factors import solve_triangle
 
 Place = Literal["inside the data", "at the edge of the data", "outside the data"]
 
@@ -85,7 +85,7 @@ def _of_contexts(
     root: Array = np.linalg.qr(rows)[1]  # Γ = rootᵀ root
     weight = float((root[:, constant] ** 2).sum()) / value**2
     phi = matrices[:, ::y, 0]  # G = φ ⊗ I
-    half, _ = dtrtrs(root, phi.T, trans=1)
+    half = solve_triangle(root, phi.T, transposed=True)
     mean = root[:, constant] @ root / (value * weight)
     variance = np.maximum((root**2).sum(0) / weight - mean**2, 1e-12 * mean**2 + 1e-300)
     away = (phi - mean) ** 2 / variance
@@ -103,8 +103,8 @@ def _of_steps(
     """The shares of the features in the score of the steps: tr(V⁻¹ G E[yyᵀ] Gᵀ), by rows."""
     n, p, y = matrices.shape
     flat = np.ascontiguousarray(matrices.transpose(1, 0, 2)).reshape(p, n * y)
-    half, _ = dtrtrs(decoder.factor, flat, trans=1)
-    whole, _ = dtrtrs(decoder.factor, half)  # V⁻¹G
+    half = solve_triangle(decoder.factor, flat, transposed=True)
+    whole = solve_triangle(decoder.factor, half)  # V⁻¹G
     whole = whole.reshape(p, n, y).transpose(1, 0, 2)
     shares = ((whole @ moments) * matrices).sum(-1) * max(decoder.rows, 1) / p
     return np.stack([shares[:, owners == i].sum(-1) for i in range(k)], 1)

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.decoder import Decoder
+from contextual_lqr.factors import solve_triangle
 from contextual_lqr.lqr import cost_and_gradient, policy_cost_and_gradient
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
 
@@ -50,8 +50,8 @@ class PlausibleMachines:
         n, p, y = matrices.shape
         # Solved transposed, so that the slices of each machine are contiguous.
         flat = matrices.transpose(1, 0, 2).reshape(p, n * y)
-        solved, _ = dtrtrs(decoder.factor, flat, trans=1)
-        change = np.ascontiguousarray(solved.reshape(p, n, y).transpose(1, 0, 2))
+        half = solve_triangle(decoder.factor, flat, transposed=True)
+        change = np.ascontiguousarray(half.reshape(p, n, y).transpose(1, 0, 2))
         return cls(decoder.estimate @ matrices, change, reach, joint, cost, start)
 
     @property

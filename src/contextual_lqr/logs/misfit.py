@@ -26,10 +26,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy import ndarray as Array
 from scipy import special
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.decoder import Decoder
-from contextual_lqr.factors import triangle
+from contextual_lqr.factors import solve_triangle, triangle
 from contextual_lqr.logs.machines import Machine
 
 LEAST_MACHINES = 4
@@ -227,9 +226,9 @@ def _tested(machine: Machine, factor: Array, others: Decoder) -> _Test:
     r = int((spread > 1e-10 * max(spread[0], 1e-300)).sum())
     seen = U[:, :r].T @ D  # S Wᵀ, (r, p)
     delta = U[:, :r].T @ (E - D @ theta.T)
-    C, _ = dtrtrs(R, np.asfortranarray(seen.T), trans=1)
+    C = solve_triangle(R, np.asfortranarray(seen.T), transposed=True)
     root = triangle(np.eye(r), C) if r else np.eye(0)  # rootᵀ root = I + CᵀC
-    white = dtrtrs(root, delta, trans=1)[0] if r else delta
+    white = solve_triangle(root, delta, transposed=True) if r else delta
     for i in others.known:
         white[:, i] = delta[:, i]  # the others' doubt does not enter
     names: list[tuple[str, int, float]] = []

@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.linalg import cho_factor, cho_solve
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.checks import require
+from contextual_lqr.factors import solve_triangle
 from contextual_lqr.lqr import optimal_cost, policy_cost, solve
 from contextual_lqr.problem import LinearPolicy, LinearSystem, Spread
 from contextual_lqr.strategies.posterior import Posterior
@@ -210,7 +210,7 @@ def _plain(limit: Array) -> float | tuple[float, ...]:
 
 def _ignorance(situation: Situation) -> Float[Array, "y y"]:
     """Y = GᵀV⁻¹G, by one triangular solve."""
-    half, _ = dtrtrs(situation.decoder.factor, situation.context_matrix, trans=1)
+    half = solve_triangle(situation.decoder.factor, situation.context_matrix, transposed=True)
     return np.asarray(half.T @ half)
 
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.checks import require
 from contextual_lqr.confidence import ConfidenceSet, RadiusRule
+from contextual_lqr.factors import solve_triangle
 from contextual_lqr.lqr import cost_and_gradient, optimal_cost, solve
 from contextual_lqr.problem import LinearSystem
 from contextual_lqr.strategies.relaxation import lower_bound
@@ -108,7 +108,7 @@ class _Ball:
         self._situation, self._plausible, self._value_bound = situation, plausible, value_bound
         self._scale = float(np.sqrt(plausible.radius))
         G, R, centre = situation.context_matrix, plausible.factor, plausible.estimate
-        half, _ = dtrtrs(R, G, trans=1)
+        half = solve_triangle(R, G, transposed=True)
         d, M, S = len(centre), centre @ G, self._scale * half
         self._centre = M[:, :d], M[:, d:]  # [A, B] of the estimate, and its change with X
         self._change = np.ascontiguousarray(S[:, :d]), np.ascontiguousarray(S[:, d:])
@@ -120,8 +120,8 @@ class _Ball:
         self.zero = zero / max(1.0, _norm(zero).item())
 
     def theta(self, X: Float[Array, "d p"]) -> Float[Array, "d p"]:
-        solved, _ = dtrtrs(self._plausible.factor, self._scale * X.T)
-        return np.asarray(self._plausible.estimate + solved.T)
+        change = solve_triangle(self._plausible.factor, self._scale * X.T)
+        return np.asarray(self._plausible.estimate + change.T)
 
     def cost(self, X: Float[Array, "n d p"]) -> Float[Array, " n"]:
         systems, situation = self._systems(X), self._situation

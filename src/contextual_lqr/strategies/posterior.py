@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.confidence import ConfidenceSet
+from contextual_lqr.factors import solve_triangle
 from contextual_lqr.strategies.strategy import Situation
 
 
@@ -22,7 +22,7 @@ class Posterior:
     def __init__(self, situation: Situation) -> None:
         decoder, level = situation.decoder, situation.noise_level
         p = decoder.estimate.shape[1]
-        inverse, _ = dtrtrs(decoder.factor, np.eye(p))
+        inverse = solve_triangle(decoder.factor, np.eye(p))
         # The rows less the unknowns they were spent on, tr(Σzzᵀ V⁻¹) = p - λ tr(V⁻¹).
         free = decoder.rows - p + decoder.regularisation * (inverse**2).sum()
         self.degrees = 1 + max(float(free), 0.0)

@@ -14,10 +14,10 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.checks import record
 from contextual_lqr.confidence import ConfidenceSet
+from contextual_lqr.factors import solve_triangle
 from contextual_lqr.lqr import optimal_cost, solve
 from contextual_lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.strategies.strategy import Situation
@@ -68,7 +68,7 @@ class _Relaxed:
         self._d, self._m = nominal.state_size, nominal.input_size
         B = np.concatenate([nominal.B, np.eye(self._d)], 1)
         self._system = LinearSystem.unchecked(nominal.A.copy(), B, situation.noise)
-        half, _ = dtrtrs(plausible.factor, situation.context_matrix, trans=1)
+        half = solve_triangle(plausible.factor, situation.context_matrix, transposed=True)
         self._Y = plausible.radius * (half.T @ half)
 
     def bounds(self, multipliers: Float[Array, "n steps"]) -> Float[Array, " n"]:

@@ -15,13 +15,13 @@ import numpy as np
 import polars as pl
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.linalg.lapack import dtrtrs
 
 from contextual_lqr.agent import Agent
 from contextual_lqr.checks import require
 from contextual_lqr.confidence import ConfidenceSet, DeterminantRadius, PaperRadius, RadiusRule
 from contextual_lqr.decoder import Decoder
 from contextual_lqr.experiments.verify.bounded import play_within
+from contextual_lqr.factors import solve_triangle
 from contextual_lqr.fleets import Fleet, path_following, true_decoder
 from contextual_lqr.lqr import optimal_cost, policy_cost, solve
 from contextual_lqr.problem import LinearSystem
@@ -198,7 +198,7 @@ def _steps(
     keep: bool,
 ) -> dict[str, Any]:
     """‖(Θ - Θ̂)z‖ against √β ‖z‖_{V⁻¹} at every step, for the true Θ and for the one played."""
-    half, _ = dtrtrs(plausible.factor, Z.T, trans=1)  # R⁻ᵀ z
+    half = solve_triangle(plausible.factor, Z.T, transposed=True)  # R⁻ᵀ z
     squares = (half**2).sum(0)  # ‖z‖² in V⁻¹
     allowed = np.sqrt(plausible.radius * squares)
     errors = np.linalg.norm(Z @ (truth - plausible.estimate).T, axis=1)
