@@ -166,6 +166,9 @@ def draw(rows: list[tuple[int, float, float, float, float, float, float | None]]
         left.plot(episodes, [row[1] for row in rows], "s-", label="Polars reads")
         left.plot(episodes, [3 * row[1] for row in rows], "k:", lw=1, label="3 × Polars reads")
         left.set(xlabel="episodes of 20 states", ylabel="time [s]", xscale="log", yscale="log")
+        ticks = [0.1, 0.2, 0.5, 1, 2, 5]
+        left.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+        left.minorticks_off()
         left.legend()
         right.plot(episodes, [row[5] for row in rows], "o-", label="fit")
         right.axhline(1024, color="k", ls=":", lw=1, label="1 GiB")
