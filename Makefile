@@ -14,7 +14,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DEFAULT_GOAL := demo
 
 demo: .venv/run.stamp  ## the paper's experiments with three seeds, about a minute
-	@$(BIN)/contextual-lqr reproduce --seeds 3 --out results
+	@rm -rf results/demo  # rows of older code would be kept
+	@$(BIN)/contextual-lqr reproduce --seeds 3 --out results/demo
 
 test: .venv/test.stamp  ## the whole suite
 	@$(BIN)/python -m pytest -n auto tests
