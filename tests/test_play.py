@@ -10,8 +10,8 @@ from PIL import Image
 
 from contextual_lqr import InputError
 from contextual_lqr.cli.play import FleetName, StrategyName
-from contextual_lqr.experiments import playing
-from contextual_lqr.experiments.playing import (
+from contextual_lqr.experiments import watching
+from contextual_lqr.experiments.watching import (
     NAMES,
     STRATEGIES,
     Stage,
@@ -55,7 +55,7 @@ def test_learning_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     assert played[-1].cost < played[0].cost
     again = list(episodes(stage, number=5, adapt="episode"))
     assert [one.cost for one in again] == [one.cost for one in played]
-    monkeypatch.setattr(playing, "picture", lambda *arguments: arguments)
+    monkeypatch.setattr(watching, "picture", lambda *arguments: arguments)
     drawn = list(frames(stage, played))
     assert len(drawn) == 5 * 20  # all five episodes, all twenty states
     assert [len(states) for *_, states, _, _ in drawn] == 5 * list(range(1, 21))

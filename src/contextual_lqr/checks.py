@@ -22,6 +22,11 @@ def require(condition: object, message: str) -> None:
         raise InputError(message)
 
 
+def require_probability(name: str, value: float) -> None:
+    """Refuse what is not strictly between 0 and 1."""
+    require(0 < value < 1, f"{name} must be a probability between 0 and 1, not {value!r}")
+
+
 def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Array:
     """`value` as a C-contiguous float64 array of finite numbers."""
     try:

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.checks import as_numbers, require
+from contextual_lqr.checks import as_numbers, require, require_probability
 from contextual_lqr.decoder import Decoder
 from contextual_lqr.factors import solve_triangle
 
@@ -58,7 +58,7 @@ class PaperRadius:
     def __post_init__(self) -> None:
         for name in ("c_theta", "c_w", "c_x"):
             _at_least(name, getattr(self, name), 0)
-        _probability(self.delta)
+        require_probability("delta", self.delta)
 
     def __call__(self, decoder: Decoder) -> float:
         """Return β."""
@@ -82,7 +82,7 @@ class DeterminantRadius:
     def __post_init__(self) -> None:
         for name in ("c_theta", "c_w"):
             _at_least(name, getattr(self, name), 0)
-        _probability(self.delta)
+        require_probability("delta", self.delta)
 
     def __call__(self, decoder: Decoder) -> float:
         """Return β."""
@@ -205,10 +205,6 @@ def _at_least(name: str, value: float, least: float) -> None:
         least <= value < np.inf,
         f"{name} must be a finite number of at least {least}, not {value!r}",
     )
-
-
-def _probability(delta: float) -> None:
-    require(0 < delta < 1, f"delta must be a probability between 0 and 1, not {delta!r}")
 
 
 def _count(n: int) -> None:

@@ -24,7 +24,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.checks import as_numbers, require
+from contextual_lqr.checks import as_numbers, require, require_probability
 from contextual_lqr.confidence import DeterminantRadius, self_normalised
 from contextual_lqr.context import ContextMap
 from contextual_lqr.decoder import Decoder
@@ -105,7 +105,7 @@ def regularity(
     """
     theta = as_numbers("theta", theta, "(d, p)", 2)
     noise = as_numbers("noise", noise, "(d, d)", 2)
-    require(0 < chance < 1, f"chance must be a probability between 0 and 1, not {chance!r}")
+    require_probability("chance", chance)
     require(1 <= margin < np.inf, f"margin must be at least 1, not {margin!r}")
     G = context_map.matrices(contexts)
     require(len(G), "contexts must hold at least one context")
@@ -144,7 +144,7 @@ def estimated_regularity(
     c_w, c_q and c_x are those of the estimate: estimates, not bounds. c_theta is a bound, with
     probability 1-δ given c_w: ‖Θ*‖ ≤ ‖Θ̂‖ + √(β / λ_min(V)) with √β = √λ ‖Θ*‖ + b, solved for ‖Θ*‖.
     """
-    _probability(delta)
+    require_probability("delta", delta)
     noise = decoder.noise_estimate
     found = regularity(
         decoder.estimate,
@@ -220,7 +220,7 @@ def radius(constants: Regularity, episodes: float, delta: float) -> float:
 
     β = (√λ c_Θ + c_w √(2d (log d + ½ log_det_bound(kH) + log 1/δ)))².
     """
-    _probability(delta)
+    require_probability("delta", delta)
     require(0 <= episodes < np.inf, f"episodes must be at least 0, not {episodes!r}")
     spread = log_det_bound(constants, episodes * constants.horizon) / 2
     return self_normalised(
@@ -246,7 +246,7 @@ def regret_bound(constants: Regularity, episodes: float, delta: float) -> Regret
     where E = 2 c_q c_x (1 + c_Θ) √β, and no step counts more than E c: c is the lesser of c_x/√λ
     and D/E, D = c_q c_x² max(1, c_Θ²).
     """
-    _probability(delta)
+    require_probability("delta", delta)
     require(1 <= episodes < np.inf, f"episodes must be at least 1, not {episodes!r}")
     r, H = constants, constants.horizon
     steps = episodes * (H - 1)
@@ -273,7 +273,7 @@ def suboptimality_bound(constants: Regularity, episodes: float, delta: float) ->
     Regret(K)/K at δ/2, and two martingales over the contexts: 2 H c_q c_x² √(2 log(8/δ) / K). It
     is for the optimistic decoder of the new context, in a set drawn from the K (correction 16).
     """
-    _probability(delta)
+    require_probability("delta", delta)
     each = constants.horizon * constants.c_q * constants.c_x**2
     regret = regret_bound(constants, episodes, delta / 2).total
     return regret / episodes + 2 * each * math.sqrt(2 * math.log(8 / delta) / episodes)
@@ -284,7 +284,7 @@ def episodes_needed(constants: Regularity, epsilon: float, delta: float) -> int:
 
     The Theorem has K on both sides; here it is solved for, by bisection.
     """
-    _probability(delta)
+    require_probability("delta", delta)
     require(0 < epsilon < np.inf, f"epsilon must be a positive cost, not {epsilon!r}")
     r = constants
     # log²(1+s)/s falls from s = 4 on, and with it the bound: s = K H c_x²/(λp), the slowest of its
@@ -308,7 +308,3 @@ def episodes_needed(constants: Regularity, epsilon: float, delta: float) -> int:
         middle = (low + high) // 2
         low, high = (low, middle) if enough(middle) else (middle, high)
     return high
-
-
-def _probability(delta: float) -> None:
-    require(0 < delta < 1, f"delta must be a probability between 0 and 1, not {delta!r}")

@@ -26,6 +26,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.certificates.extrapolation import feature_groups
+from contextual_lqr.certificates.moments import step_moments
 from contextual_lqr.certificates.plausible import PlausibleMachines
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context import ContextMap, FeatureContext
@@ -86,11 +87,11 @@ def rank_candidates(
 
     nowhere = np.zeros(d)
     run = PlausibleMachines.of(decoder, G, nowhere, False, cost, x)
-    plain, weighted = _step_moments(decoder, run, dither)
+    plain, weighted = _run_moments(decoder, run, dither)
     wanted = run
     if targets is not None or dither:
         wanted = PlausibleMachines.of(decoder, of_targets, nowhere, False, cost, x)
-        _, weighted = _step_moments(decoder, wanted, 0.0)
+        _, weighted = _run_moments(decoder, wanted, 0.0)
     named, prices = one_by_one(candidates), np.zeros((p, p))
     with np.errstate(over="ignore", invalid="ignore"):
         for half, moment in zip(wanted.change, weighted, strict=True):
@@ -151,12 +152,12 @@ def _saving(half: Float[Array, "p y"], moment: Float[Array, "y y"], prices: Arra
     return float(np.trace(np.linalg.solve(inner, gained)))
 
 
-def _step_moments(
+def _run_moments(
     decoder: Decoder, machines: PlausibleMachines, dither: float
 ) -> tuple[Float[Array, "n y y"], Float[Array, "n y y"]]:
     """Σ_h E[y yᵀ] of each machine under its controller, and the same weighted by Σ σ_i² P_ii."""
-    M, start, W = machines.centre, machines.start, decoder.noise_estimate
-    n, d, y = M.shape
+    M, W = machines.centre, decoder.noise_estimate
+    n, _, y = M.shape
     solution = solve(machines.systems(W), machines.cost)
     solved = np.asarray(solution.solved)
     K = np.where(solved.reshape(n, 1, 1, 1), solution.policy.gains, 0.0)
@@ -164,16 +165,11 @@ def _step_moments(
     variances = np.diagonal(W).copy()
     variances[list(decoder.known)] = 0.0  # rows that are known are never off
     weights = np.where(solved.reshape(n, 1), values[:, 1:] @ variances, 0.0)
-    E = np.diag(np.repeat([0.0, dither**2], [d, y - d]))
-    X = np.broadcast_to(np.outer(start, start), (n, d, d))
     plain, weighted = np.zeros((n, y, y)), np.zeros((n, y, y))
     with np.errstate(over="ignore", invalid="ignore"):
-        for h in range(K.shape[1]):
-            step = np.concatenate((np.broadcast_to(np.eye(d), (n, d, d)), K[:, h]), 1)
-            moment = step @ X @ step.swapaxes(1, 2) + E
+        for h, moment in enumerate(step_moments(M, W, K, machines.start, dither)):
             plain += moment
             weighted += weights[:, h, None, None] * moment
-            X = M @ moment @ M.swapaxes(1, 2) + W
     finite = np.isfinite(plain + weighted).all((1, 2)).reshape(n, 1, 1)
     return np.where(finite, plain, 0.0), np.where(finite, weighted, 0.0)
 

@@ -24,6 +24,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
+from contextual_lqr.certificates.moments import step_moments
 from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
 from contextual_lqr.certificates.plausible import PlausibleMachines
 from contextual_lqr.certificates.reach import reach_of
@@ -31,6 +32,7 @@ from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
     require,
+    require_probability,
     require_semi_definite,
 )
 from contextual_lqr.confidence import RadiusRule
@@ -178,7 +180,7 @@ class _Task:
         d = len(decoder.estimate)
         x = as_numbers("start", start, "(d,)", 1)
         require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
-        require(0 < delta < 1, f"delta must be a probability between 0 and 1, not {delta!r}")
+        require_probability("delta", delta)
         require(draws >= 1, f"draws must be at least 1, not {draws!r}")
         require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
@@ -213,7 +215,7 @@ class _Task:
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
         upper[np.isnan(upper)] = np.inf
         excess, unstable = self._on_draws(G, policy)
-        moments = _step_moments(machines.systems(reach.noise), policy, x)
+        moments = _usual_moments(machines.centre, reach.noise, gains, x)
         columns = (
             contexts,
             gains,
@@ -305,20 +307,18 @@ def _percent(part: float) -> str:
     return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"
 
 
-def _step_moments(
-    systems: LinearSystem, policy: LinearPolicy, x: Float[Array, " d"]
+def _usual_moments(
+    M: Float[Array, "n d y"],
+    noise: Float[Array, "d d"],
+    gains: Float[Array, "n steps m d"],
+    start: Float[Array, " d"],
 ) -> Float[Array, "n y y"]:
-    """E[y yᵀ], y = [x; u], averaged over the steps of the episode."""
-    K, W = policy.gains, systems.noise
-    n, steps, m, d = K.shape
-    X = np.broadcast_to(np.outer(x, x), (n, d, d))
-    total = np.zeros((n, d + m, d + m))
+    """E[y yᵀ] averaged over the steps; where that is not finite, something large that is."""
+    n, _, y = M.shape
+    total = np.zeros((n, y, y))
     with np.errstate(over="ignore", invalid="ignore"):
-        for h in range(steps):
-            y = np.concatenate((np.broadcast_to(np.eye(d), (n, d, d)), K[:, h]), 1)
-            total += y @ X @ y.swapaxes(1, 2) / steps
-            F = systems.A + systems.B @ K[:, h]
-            X = F @ X @ F.swapaxes(1, 2) + W
+        for moment in step_moments(M, noise, gains, start):
+            total += moment / gains.shape[1]
     return np.where(np.isfinite(total), total, np.finfo(float).max ** 0.25)
 
 

@@ -14,6 +14,7 @@ from numpy import ndarray as Array
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.errors import InputError
 from contextual_lqr.logs import FittedFleet
+from contextual_lqr.logs.tables import read_frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,15 +59,7 @@ def read_machines(path: Path, names: Sequence[str]) -> Machines:
     """A machine a row, from CSV or Parquet; other columns are ignored, `machine` is its name."""
     import polars as pl
 
-    if not path.exists():
-        raise InputError(f"there is no file {path}")
-    try:
-        if path.suffix.lower() == ".parquet":
-            frame = pl.read_parquet(path)
-        else:
-            frame = pl.read_csv(path, infer_schema_length=None)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"cannot read {path}: {str(error).splitlines()[0]}") from None
+    frame = read_frame(path)
     if missing := [name for name in names if name not in frame.columns]:
         raise InputError(f"{path} lacks the column {_listed(missing)} of the context")
     if not len(frame):

@@ -12,7 +12,7 @@ from rich.progress import track
 from rich.table import Table
 
 from contextual_lqr.cli.options import AsJson
-from contextual_lqr.experiments.playing import (
+from contextual_lqr.experiments.watching import (
     PENDULUM,
     Played,
     Stage,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from contextual_lqr import kernels
 from contextual_lqr.checks import require
 from contextual_lqr.cli.options import AsJson
 from contextual_lqr.errors import InputError
@@ -79,7 +79,7 @@ def reproduce(
         named = ", ".join(f"--{name}" for name in given)
         raise InputError(f"--config repeats a run as it was: leave out {named}")
     what = Config(**given) if config is None else Config.load(config)
-    workers = _cores() if jobs is None else jobs
+    workers = kernels.cores() if jobs is None else jobs
     require(workers >= 1, f"--jobs must be at least 1, not {workers}")
     console = Console(stderr=True, highlight=False)
     try:
@@ -153,9 +153,3 @@ class _Bar:
         tenths = 10 * self._done // self._total
         if not self._console.is_terminal and tenths > 10 * (self._done - 1) // self._total:
             self._console.print(f"{self._done} of {self._total} trials are finished")
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

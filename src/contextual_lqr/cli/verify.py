@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from contextual_lqr import kernels
 from contextual_lqr.cli.options import AsJson
 from contextual_lqr.experiments.verify.checks import Check
 from contextual_lqr.experiments.verify.runs import FLEETS, VerifySettings
@@ -62,7 +62,7 @@ def verify(
         long_episodes=episodes,
         radius_factor=radius_factor,
     )
-    found = verification(settings, out, (os.cpu_count() or 1) if jobs is None else jobs)
+    found = verification(settings, out, kernels.cores() if jobs is None else jobs)
     console = Console()
     if as_json:
         console.print_json(json.dumps(found.plain()))

@@ -36,6 +36,7 @@ __all__ = [
     "SOLVED",
     "Outcome",
     "compiled",
+    "cores",
     "factor_blocks",
     "native_recursions",
     "recursions",
@@ -47,14 +48,19 @@ compiled: str | None = None if _native is None else _native.processor
 """The kind of processor the compiled kernels were chosen for, or None where they are absent."""
 
 
+def cores() -> int:
+    """The cores that this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def _allowed_threads() -> int:
-    """As many as this process may run on, or as the customary variable says."""
+    """As many as there are cores for us, or as the customary variable says."""
     try:
         return max(1, int(os.environ["OMP_NUM_THREADS"]))
     except (KeyError, ValueError):
-        if hasattr(os, "sched_getaffinity"):
-            return len(os.sched_getaffinity(0))
-        return os.cpu_count() or 1
+        return cores()
 
 
 _threads = _allowed_threads()
