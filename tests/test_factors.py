@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextual_lqr import Decoder, kernels
+from contextual_lqr import Decoder, factors, kernels
 from contextual_lqr.factors import block_rows, tall_triangle, triangle
 from episodes import MAP
 
@@ -42,6 +42,36 @@ def test_rows_that_must_be_sorted_or_refused_are_left_to_numpy(odd: float) -> No
     columns[:, 30] = 1.0
     assert kernels.factor_blocks(columns[:2], columns[2:], 20, 10.0) is not None
     assert kernels.factor_blocks(columns[:2], columns[2:], 20, 1.5) is None
+
+
+@compiled
+@settings(max_examples=60)
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 12), st.integers(0, 999))
+def test_a_few_rows_of_any_sizes_give_lapacks_triangle(
+    n: int, count: int, spread: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(count, n)) * 10.0 ** rng.uniform(-spread, spread, (count, 1))
+    rows[rng.random(count) < 0.1] = 0.0
+    found, small = kernels.factor_rows(rows), factors._SMALL
+    assert found is not None
+    factors._SMALL = -1
+    try:
+        expected = triangle(rows)
+    finally:
+        factors._SMALL = small
+    assert np.array_equal(found, np.triu(found))
+    # A row of a triangle is free in its sign; what small rows say must not drown in large ones.
+    scale = np.linalg.norm(expected, axis=1, keepdims=True)
+    assert (np.abs(np.abs(found) - np.abs(expected)) <= 1e-9 * scale + 1e-300).all()
+
+
+@compiled
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 1e160, 1e-160])
+def test_numbers_whose_squares_overflow_are_left_to_lapack(odd: float) -> None:
+    rows = np.ones((3, 2))
+    rows[1, 1] = odd
+    assert kernels.factor_rows(rows) is None
 
 
 @compiled

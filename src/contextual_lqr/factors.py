@@ -13,6 +13,8 @@ from scipy.linalg.lapack import dgeqrf
 
 from contextual_lqr import kernels
 
+_SMALL = 4096  # numbers up to which our kernel is quicker than a call of LAPACK (measured)
+
 
 def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
     """The square triangular factor of the rows of all blocks.
@@ -21,6 +23,10 @@ def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
     small rows say not drowned by the rounding of large ones (states of 1e12 beside states of 1).
     """
     n, count = blocks[0].shape[1], sum(map(len, blocks))
+    if n * count <= _SMALL:
+        found = kernels.factor_rows(np.concatenate(blocks))
+        if found is not None:
+            return found
     columns = np.zeros((n, max(n, count)))  # LAPACK's order: a column of the rows in one piece
     place = 0
     for block in blocks:

@@ -1,4 +1,4 @@
-// Triangular factors of many rows, block by block: Householder's QR on columns in the cache.
+// Triangular factors: Householder's QR on columns in the cache, and the ellipsoid of a factor.
 //
 //   v = x - β e₁,  β = -sign(x₁) ‖x‖,   column -= τ v (vᵀ column)
 //
@@ -82,6 +82,13 @@ INLINE bool even(const double *panel, std::int64_t height, int n, double limit, 
     return most <= 1e4 * least && most <= limit && least > 1e-100 && most < 1e100;
 }
 
+// Writes the upper triangle of a reduced panel row by row.
+INLINE void write_triangle(const double *panel, std::int64_t height, int n, double *R) {
+    for (int i = 0; i < n; ++i)
+        for (int j = 0; j < n; ++j)
+            R[i * n + j] = i <= j && i < height ? panel[j * height + i] : 0.0;
+}
+
 }  // namespace
 
 bool factor_blocks(const double *left, int n_left, const double *right, int n_right,
@@ -96,12 +103,66 @@ bool factor_blocks(const double *left, int n_left, const double *right, int n_ri
         }
         if (!even(work, height, n, limit, work + n * height)) return false;
         reduce(work, height, n);
-        double *R = triangles + b * n * n;
-        for (int i = 0; i < n; ++i)
-            for (int j = 0; j < n; ++j)
-                R[i * n + j] = i <= j && i < height ? work[j * height + i] : 0.0;
+        write_triangle(work, height, n, triangles + b * n * n);
     }
     return true;
+}
+
+bool factor_rows(const double *rows, std::int64_t count, int n, double *triangle, double *work,
+                 std::int64_t *order) {
+    double *sizes = work + n * count;
+    double least = __builtin_inf(), most = 0;
+    for (std::int64_t i = 0; i < count; ++i) {
+        double size = 0;
+        for (int j = 0; j < n; ++j) {
+            const double a = __builtin_fabs(rows[i * n + j]);
+            if (a != 0 && !(a > 1e-140 && a < 1e140)) return false;
+            size = a > size ? a : size;
+        }
+        sizes[i] = size, order[i] = i;
+        least = size < least ? size : least, most = size > most ? size : most;
+    }
+    if (most > 1e4 * least)  // largest first, and those of one size as they came
+        for (std::int64_t i = 1; i < count; ++i) {
+            const std::int64_t row = order[i];
+            std::int64_t place = i;
+            for (; place > 0 && sizes[order[place - 1]] < sizes[row]; --place)
+                order[place] = order[place - 1];
+            order[place] = row;
+        }
+    for (std::int64_t i = 0; i < count; ++i)
+        for (int j = 0; j < n; ++j) work[j * count + i] = rows[order[i] * n + j];
+    reduce(work, count, n);
+    write_triangle(work, count, n, triangle);
+    return true;
+}
+
+void decode(const double *thetas, std::int64_t count, int d, int m, int p, const double *G,
+            double *A, double *B) {
+    const int y = d + m;
+    for (std::int64_t row = 0; row < count * d; ++row, thetas += p, A += d, B += m) {
+        for (int j = 0; j < d; ++j) A[j] = 0;
+        for (int j = 0; j < m; ++j) B[j] = 0;
+        for (int k = 0; k < p; ++k) {
+            for (int j = 0; j < d; ++j) A[j] += thetas[k] * G[k * y + j];
+            for (int j = 0; j < m; ++j) B[j] += thetas[k] * G[k * y + d + j];
+        }
+    }
+}
+
+void scatter(double *Y, std::int64_t count, int d, int p, const double *R, const double *centre,
+             double reach, const double *fractions) {
+    for (std::int64_t n = 0; n < count; ++n, Y += d * p) {
+        const double size = reach * fractions[n] / __builtin_sqrt(dot(Y, Y, d * p));
+        for (int i = 0; i < d; ++i) {
+            double *y = Y + i * p;
+            for (int k = p - 1; k >= 0; --k) {  // y <- y R⁻ᵀ, from the last entry on
+                y[k] /= R[k * p + k];
+                for (int j = 0; j < k; ++j) y[j] -= y[k] * R[j * p + k];
+            }
+            for (int k = 0; k < p; ++k) y[k] = centre[i * p + k] + size * y[k];
+        }
+    }
 }
 
 }  // namespace KERNEL_TARGET

@@ -52,7 +52,7 @@ class Situation:
         if self.cost.N is not None:
             return 0.0
         at_start = self.start @ self.cost.Q[0] @ self.start
-        return float(at_start + (self.cost.Q[1:] * self.noise).sum())
+        return float(at_start + np.vdot(self.cost.later_weights, self.noise))
 
     def confidence_set(self, radius: float | RadiusRule | None = None) -> ConfidenceSet:
         """The plausible decoders, of the agent's radius unless another is given."""
