@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -326,14 +327,11 @@ class Decoder:
         """R, Θ̂, and the squares of what Θ̂ and the prior leave unexplained."""
         if self._posterior is None:
             p, d, data = self._statistics()
-            prior = np.zeros((p, p + d))
-            np.fill_diagonal(prior, np.sqrt(self.regularisation))
-            joint = triangle(data, prior)
-            joint *= np.where(np.diagonal(joint) < 0, -1.0, 1.0)[:, None]  # QR leaves signs free
+            joint = triangle(data, _prior(p, d, self.regularisation))
             R = np.asfortranarray(joint[:p, :p])
             columns = solve_triangle(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
             theta = np.ascontiguousarray(columns.T)
-            squares = (joint[p:, p:] ** 2).sum(0)
+            squares = np.einsum("ij,ij->j", joint[p:, p:], joint[p:, p:])
             for i, row in self.known.items():
                 theta[i] = row
                 squares[i] = ((data[:, p + i] - data[:, :p] @ row) ** 2).sum()
@@ -417,6 +415,14 @@ class Decoder:
         )
         decoder._sizes, decoder._data = (p, d), data
         return decoder
+
+
+@lru_cache(maxsize=64)
+def _prior(p: int, d: int, regularisation: float) -> Array:
+    """The rows [√λI 0] that stand for the prior."""
+    rows = np.zeros((p, p + d))
+    np.fill_diagonal(rows, np.sqrt(regularisation))
+    return read_only(rows)
 
 
 def _known_rows(

@@ -17,7 +17,7 @@ _SMALL = 4096  # numbers up to which our kernel is quicker than a call of LAPACK
 
 
 def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
-    """The square triangular factor of the rows of all blocks.
+    """The square triangular factor of the rows of all blocks, its diagonal not negative.
 
     Rows of very different size go into Householder's reflections largest first: only then is what
     small rows say not drowned by the rounding of large ones (states of 1e12 beside states of 1).
@@ -36,7 +36,8 @@ def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
     if sizes.max() > 1e4 * sizes.min():
         columns = columns[:, np.argsort(-sizes, kind="stable")]
     reduced, _, _, _ = dgeqrf(columns.T, overwrite_a=True)
-    return np.where(_upper(n), reduced[:n], 0.0)
+    signs = np.where(np.diagonal(reduced) < 0, -1.0, 1.0)[:n, None]  # QR leaves them free
+    return np.where(_upper(n), signs * reduced[:n], 0.0)
 
 
 def tall_triangle(

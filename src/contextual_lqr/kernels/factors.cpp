@@ -82,11 +82,13 @@ INLINE bool even(const double *panel, std::int64_t height, int n, double limit, 
     return most <= 1e4 * least && most <= limit && least > 1e-100 && most < 1e100;
 }
 
-// Writes the upper triangle of a reduced panel row by row.
+// Writes the upper triangle of a reduced panel row by row, its diagonal not negative.
 INLINE void write_triangle(const double *panel, std::int64_t height, int n, double *R) {
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < n; ++i) {
+        const double sign = i < height && panel[i * height + i] < 0 ? -1 : 1;
         for (int j = 0; j < n; ++j)
-            R[i * n + j] = i <= j && i < height ? panel[j * height + i] : 0.0;
+            R[i * n + j] = i <= j && i < height ? sign * panel[j * height + i] : 0.0;
+    }
 }
 
 }  // namespace
@@ -138,15 +140,19 @@ bool factor_rows(const double *rows, std::int64_t count, int n, double *triangle
 }
 
 void decode(const double *thetas, std::int64_t count, int d, int m, int p, const double *G,
-            double *A, double *B) {
-    const int y = d + m;
-    for (std::int64_t row = 0; row < count * d; ++row, thetas += p, A += d, B += m) {
-        for (int j = 0; j < d; ++j) A[j] = 0;
-        for (int j = 0; j < m; ++j) B[j] = 0;
-        for (int k = 0; k < p; ++k) {
-            for (int j = 0; j < d; ++j) A[j] += thetas[k] * G[k * y + j];
-            for (int j = 0; j < m; ++j) B[j] += thetas[k] * G[k * y + d + j];
+            double *A, double *B, double *work) {
+    const int y = d + m, blocks = (y + 3) / 4, width = 4 * blocks;
+    double *padded = work, *row = work + p * width;  // G in rows of whole vectors, and one of Θ G
+    for (int k = 0; k < p; ++k)
+        for (int j = 0; j < width; ++j) padded[k * width + j] = j < y ? G[k * y + j] : 0.0;
+    for (std::int64_t r = 0; r < count * d; ++r, thetas += p, A += d, B += m) {
+        for (int j = 0; j < width; j += 4) {
+            V sum = {0, 0, 0, 0};
+            for (int k = 0; k < p; ++k) sum += thetas[k] * load(padded + k * width + j);
+            store(row + j, sum);
         }
+        for (int j = 0; j < d; ++j) A[j] = row[j];
+        for (int j = 0; j < m; ++j) B[j] = row[d + j];
     }
 }
 
@@ -154,14 +160,15 @@ void scatter(double *Y, std::int64_t count, int d, int p, const double *R, const
              double reach, const double *fractions) {
     for (std::int64_t n = 0; n < count; ++n, Y += d * p) {
         const double size = reach * fractions[n] / __builtin_sqrt(dot(Y, Y, d * p));
-        for (int i = 0; i < d; ++i) {
-            double *y = Y + i * p;
-            for (int k = p - 1; k >= 0; --k) {  // y <- y R⁻ᵀ, from the last entry on
-                y[k] /= R[k * p + k];
-                for (int j = 0; j < k; ++j) y[j] -= y[k] * R[j * p + k];
+        for (int k = p - 1; k >= 0; --k) {  // Y <- Y R⁻ᵀ, from the last column on
+            const double *row = R + k * p, pivot = row[k];
+            for (int i = 0; i < d; ++i) {
+                double *y = Y + i * p, sum = y[k];
+                for (int j = k + 1; j < p; ++j) sum -= y[j] * row[j];
+                y[k] = sum / pivot;
             }
-            for (int k = 0; k < p; ++k) y[k] = centre[i * p + k] + size * y[k];
         }
+        for (int e = 0; e < d * p; ++e) Y[e] = centre[e] + size * Y[e];
     }
 }
 

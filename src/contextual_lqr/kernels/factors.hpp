@@ -22,9 +22,10 @@ using RowFactoring = bool(const double *rows, std::int64_t count, int n, double 
 using Scattering = void(double *Y, std::int64_t count, int d, int p, const double *R,
                         const double *centre, double reach, const double *fractions);
 
-// [A, B] = Θ G for each of `count` decoders Θ (d × p); G is p × (d + m).
+// [A, B] = Θ G for each of `count` decoders Θ (d × p); G is p × (d + m). `work` has room for
+// (p + 1) · (d + m + 3) numbers.
 using Decoding = void(const double *thetas, std::int64_t count, int d, int m, int p,
-                      const double *G, double *A, double *B);
+                      const double *G, double *A, double *B, double *work);
 
 #define FACTORS_OF(target)             \
     namespace target {                 \

@@ -195,7 +195,9 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
         std::vector<double> cost(static_cast<std::size_t>(n));
         std::vector<std::int8_t> status(static_cast<std::size_t>(n));
         std::vector<std::int32_t> failed_step(static_cast<std::size_t>(n));
-        kernels.decode(thetas.data(), n, int(d), int(m), int(p), G.data(), A.data(), B.data());
+        std::vector<double> work(std::size_t((p + 1) * (d + m + 3)));
+        kernels.decode(thetas.data(), n, int(d), int(m), int(p), G.data(), A.data(), B.data(),
+                       work.data());
         problem.A = {A.data(), d * d}, problem.B = {B.data(), d * m};
         problem.cost = {cost.data(), 1};
         problem.status = status.data(), problem.failed_step = failed_step.data();

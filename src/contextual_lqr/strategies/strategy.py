@@ -42,7 +42,9 @@ class Situation:
     @cached_property
     def noise(self) -> Float[Array, "d d"]:
         """The covariance of a step's noise, as roughly as the level is known."""
-        return np.diag(self.noise_level**2)
+        W = np.zeros((len(self.noise_level), len(self.noise_level)))
+        W.flat[:: len(W) + 1] = self.noise_level**2
+        return W
 
     @cached_property
     def floor(self) -> float:
