@@ -2,7 +2,8 @@
 
 A block of `python` is run; a block of `output` after it is what it must print. In a block of
 `console` each line `$ contextual-lqr ...` is run as the command would be; what stands below, if
-anything does, must be printed, `...` standing for whatever is left out.
+anything does, must be printed, `...` standing for whatever is left out. A block of `c` is written to
+the file that its first line names, for the next block of `python` to compile.
 """
 
 import doctest
@@ -11,6 +12,7 @@ import io
 import os
 import shlex
 from contextlib import redirect_stdout
+from pathlib import Path
 from unittest import mock
 
 from sybil import Example, Sybil
@@ -67,6 +69,11 @@ def run_command(line: str) -> tuple[int, str]:
     return code, printed.getvalue()
 
 
+def write_c(example: Example) -> None:
+    """Write the block to the file of its first line, `// name.c`."""
+    Path(example.parsed.split(maxsplit=2)[1]).write_text(example.parsed, encoding="utf-8")
+
+
 def difference(shown: str, printed: str) -> str | None:
     """Nothing, or what was expected and what came."""
     if doctest.OutputChecker().check_output(shown.strip() + "\n", printed.strip() + "\n", LOOSELY):
@@ -79,6 +86,7 @@ pytest_collect_file = Sybil(
         CodeBlockParser("python", run_python),
         CodeBlockParser("output", compare),
         CodeBlockParser("console", run_console),
+        CodeBlockParser("c", write_c),
     ],
     patterns=["*.md"],
 ).pytest()
