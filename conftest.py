@@ -2,8 +2,8 @@
 
 A block of `python` is run; a block of `output` after it is what it must print. In a block of
 `console` each line `$ contextual-lqr ...` is run as the command would be; what stands below, if
-anything does, must be printed, `...` standing for whatever is left out. A block of `c` is written to
-the file that its first line names, for the next block of `python` to compile.
+anything does, must be printed, `...` standing for whatever is left out. A block of `c` is written
+to the file that its first line names, for the next block of `python` to compile.
 """
 
 import doctest
