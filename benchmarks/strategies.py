@@ -166,7 +166,7 @@ def main() -> None:
         "*Decay* is how much of its velocity an object keeps in a step. *Regret* is what all",
         "episodes cost above the optimum, in expectation. It is exact, the dither's cost included;",
         "for adapt=step it is the sum of ‖u - K\\*x‖² in the metric R + BᵀP\\*B along what was",
-        "played, which has the same mean. One episode of doing nothing costs about 37 on the circle.",
+        "played, of the same mean. One episode of doing nothing costs about 37 on the circle.",
         "*Control error* is the cost of the estimate's controllers above the optimum, exactly, in",
         "the mean over 100 unseen masses; medians over seeds. [The",
         "agent](agent.md#which-strategy) says what each strategy does.",
