@@ -69,8 +69,9 @@ class Page:
         kind = {".png": "image/png", ".svg": "image/svg+xml"}[image.suffix]
         data = base64.b64encode(image.read_bytes()).decode()
         self._parts.append(
-            f'<figure><div class="wide"><img alt="{escape(caption)}" src="data:{kind};base64,{data}">'
-            f"</div><figcaption>{escape(caption)}</figcaption></figure>"
+            f'<figure><div class="wide"><img alt="{escape(caption)}" '
+            f'src="data:{kind};base64,{data}"></div>'
+            f"<figcaption>{escape(caption)}</figcaption></figure>"
         )
 
     def write(self, path: Path) -> None:
