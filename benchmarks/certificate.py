@@ -90,7 +90,8 @@ def score(
 
 def percent(part: float) -> str:
     """A part of one; large ones in times."""
-    return f"{100 * part:.2g} %" if part < 10 else f"{part:.1e} times"
+    size, unit = (100 * part, "%") if part < 10 else (part, "times")
+    return f"{float(f'{size:.2g}'):g} {unit}"
 
 
 def spread(values: Array, form: str = ".3g") -> str:
