@@ -10,6 +10,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.agent import Agent
+from contextual_lqr.checks import record
 from contextual_lqr.plan import Plan
 from contextual_lqr.problem import Trajectory
 
@@ -39,8 +40,8 @@ def play(
     d, offsets = len(agent.start), None if plan.dither is None else plan.offsets
     A, B = np.ascontiguousarray(dynamics[:, :d]), np.ascontiguousarray(dynamics[:, d:])
     states, inputs = kernels.roll_out(A, B, plan.policy.gains, agent.start, shocks, offsets=offsets)
-    if len(inputs):
-        agent.tell(context, Trajectory(states, inputs))
+    if len(inputs):  # they are ours and finite: nothing to check or to copy
+        agent.tell(context, record(object.__new__(Trajectory), states=states, inputs=inputs))
     return Played(states, inputs, plan)
 
 
