@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,10 +13,10 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from contextual_lqr.checks import require
-from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.options import AsJson, chosen_workers
 from contextual_lqr.errors import InputError
 from contextual_lqr.experiments.config import Config, PathName, StrategyName, Trial
+from contextual_lqr.parallel import Workers
 
 _Several = cyclopts.Parameter(consume_multiple=True, negative="")
 
@@ -33,6 +32,7 @@ def reproduce(
     radius: float | None = None,
     config: Path | None = None,
     jobs: int | None = None,
+    cluster: str | None = None,
     out: Path = Path("results"),
     as_json: AsJson = False,
 ) -> None:
@@ -60,6 +60,8 @@ def reproduce(
         Repeat the run of this config.json, bit for bit.
     jobs
         Trials run at once; as many as there are cores unless given.
+    cluster
+        Run them on the workers of this Dask scheduler, tcp://host:8786, instead.
     out
         The folder to write to.
     as_json
@@ -79,8 +81,7 @@ def reproduce(
         named = ", ".join(f"--{name}" for name in given)
         raise InputError(f"--config repeats a run as it was: leave out {named}")
     what = Config(**given) if config is None else Config.load(config)
-    workers = _cores() if jobs is None else jobs
-    require(workers >= 1, f"--jobs must be at least 1, not {workers}")
+    workers = chosen_workers(jobs, cluster)
     console = Console(stderr=True, highlight=False)
     try:
         _run(what, workers, out, as_json, console)
@@ -91,11 +92,12 @@ def reproduce(
         sys.exit(130)
 
 
-def _run(config: Config, workers: int, out: Path, as_json: bool, console: Console) -> None:
+def _run(config: Config, workers: Workers, out: Path, as_json: bool, console: Console) -> None:
+    where = f"{workers} at once" if isinstance(workers, int) else f"on {escape(workers)}"
     console.print(
         f"{len(config.trials)} trials ({len(config.settings)} settings, "
         f"{len(config.strategies)} strategies, {config.seeds} seeds) of {config.episodes} "
-        f"episodes, {workers} at once, into {escape(str(out))}"
+        f"episodes, {where}, into {escape(str(out))}"
     )
     from contextual_lqr.experiments.reproduce import conclude, run_missing
     from contextual_lqr.experiments.store import Store
@@ -153,9 +155,3 @@ class _Bar:
         tenths = 10 * self._done // self._total
         if not self._console.is_terminal and tenths > 10 * (self._done - 1) // self._total:
             self._console.print(f"{self._done} of {self._total} trials are finished")
-
-
-def _cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

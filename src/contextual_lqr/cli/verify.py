@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,7 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.options import AsJson, chosen_workers
 from contextual_lqr.experiments.verify.checks import Check
 from contextual_lqr.experiments.verify.runs import FLEETS, VerifySettings
 from contextual_lqr.experiments.verify.verification import verification
@@ -27,7 +26,8 @@ def verify(
     runs: int = 4,
     episodes: int = 10_000,
     out: Path = Path("verify-report"),
-    workers: int | None = None,
+    jobs: Annotated[int | None, cyclopts.Parameter(name=["--jobs", "--workers"])] = None,
+    cluster: str | None = None,
     radius_factor: float = 1.0,
     as_json: AsJson = False,
 ) -> None:
@@ -47,8 +47,10 @@ def verify(
         Episodes of a long run.
     out
         Folder for the report, its figures and the rows they are made from.
-    workers
-        Processes; as many as there are cores unless given.
+    jobs
+        Runs at once; as many as there are cores unless given.
+    cluster
+        Run them on the workers of this Dask scheduler, tcp://host:8786, instead.
     radius_factor
         Multiply β by this; below 1, the guarantees may fail, and the checks should say so.
     as_json
@@ -62,7 +64,7 @@ def verify(
         long_episodes=episodes,
         radius_factor=radius_factor,
     )
-    found = verification(settings, out, (os.cpu_count() or 1) if workers is None else workers)
+    found = verification(settings, out, chosen_workers(jobs, cluster))
     console = Console()
     if as_json:
         console.print_json(json.dumps(found.plain()))

@@ -10,12 +10,13 @@ follows row i if it has the same episode and the next step; then (x, u, x') is a
   come after the one before, or if its context is not that of its episode. Bad rows are counted,
   located, and written to the quarantine; `strict` refuses them.
 
-Rows are read in batches. The last good row of a batch is carried over to the next.
+Rows are read in batches. The last good row of a batch is carried over to the next. A part of the
+logs that begins in the middle looks back first, to know what would have been carried to it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,13 +26,15 @@ from numpy import ndarray as Array
 
 from contextual_lqr.errors import InputError
 from contextual_lqr.logs.description import FleetDescription
-from contextual_lqr.logs.quarantine import Quarantine
-from contextual_lqr.logs.sources import Source, find_sources, unused_columns
+from contextual_lqr.logs.partitions import Part, last_rows, whole
+from contextual_lqr.logs.quarantine import BadRows, Quarantine
+from contextual_lqr.logs.sources import find_sources, unused_columns
 
 if TYPE_CHECKING:
     import polars as pl
 
 _PLACES = 5  # how many are named for each kind of fault
+_LOOK_BACK = (1 << 10, 1 << 13, 1 << 16, 1 << 60)  # rows, until it is known what is carried
 
 
 @dataclass
@@ -55,6 +58,24 @@ class Report:
     def bad_rows(self) -> int:
         """How many rows are in the quarantine."""
         return sum(self.bad.values())
+
+    def add(self, later: Report) -> None:
+        """Take in what was found in the part of the logs that comes next."""
+        for name in ("files", "rows", "transitions", "episodes", "splits"):
+            setattr(self, name, getattr(self, name) + getattr(later, name))
+        self.first_splits = (self.first_splits + later.first_splits)[:_PLACES]
+        for reason, count in later.bad.items():
+            self.bad[reason] = self.bad.get(reason, 0) + count
+            places = self.first_bad.get(reason, []) + later.first_bad[reason]
+            self.first_bad[reason] = places[:_PLACES]
+        self.empty += later.empty
+        self.unused = later.unused | self.unused
+        self.context_range = joined(self.context_range, later.context_range)
+
+    def require_rows(self) -> None:
+        """Refuse logs without any."""
+        if not self.rows:
+            raise InputError(f"the log is empty: {', '.join(self.empty)} has no rows")
 
 
 @dataclass(frozen=True)
@@ -131,33 +152,40 @@ class _Columns:
 
 
 class LogReader:
-    """Reads logs batch by batch; `report` says what was found so far."""
+    """Reads logs, or a part of them, batch by batch; `report` says what was found so far."""
 
     def __init__(
         self,
         description: FleetDescription,
-        logs: Sequence[str],
+        logs: Sequence[str] | Part,
         *,
         strict: bool = False,
         sort: bool = False,
-        quarantine: Quarantine | None = None,
+        quarantine: Quarantine | BadRows | None = None,
     ) -> None:
         self.description, self.strict, self.sort = description, strict, sort
-        self.sources = find_sources(logs)
-        self.size = sum(source.size for source in self.sources)
+        self.part = logs if isinstance(logs, Part) else whole(find_sources(logs))
         self.report = Report()
         self._quarantine = quarantine
         self._carry: _Columns | None = None
         self._carry_linked = False
+        # Whether what is carried is what it would be had all rows before been read, too; and how
+        # many good rows there were since the beginning of a file.
+        self._settled = False
+        self._since: int | None = None
+        self._looking_back = False
 
     def transitions(self, progress: Callable[[float], None] | None = None) -> Iterator[Transitions]:
-        """All transitions, in batches; `progress` is told the part of the logs that is read."""
-        done = 0.0
-        for source in self.sources:
-            before, first = self.report.rows, 1
-            self._new_file = True
-            expected = _row_count(source)
-            for frame in source.batches(self.description, sort=self.sort):
+        """All transitions, in batches; `progress` is told how much of the part is read."""
+        done, size = 0.0, self.part.size
+        self._look_back()
+        for piece in self.part.pieces:
+            source, before, first = piece.source, self.report.rows, piece.start + 1
+            self._new_file = piece.start == 0
+            self._since = 0 if self._new_file else None
+            for frame in source.batches(
+                self.description, sort=self.sort, start=piece.start, stop=piece.stop
+            ):
                 if len(frame):
                     columns = _columns(frame, source.name, first, self.description)
                     first += len(frame)
@@ -165,18 +193,32 @@ class LogReader:
                     if len(batch := self._linked(columns)):
                         yield batch
                 if progress is not None:
-                    part = (self.report.rows - before) / expected if expected else 0.5
-                    progress((done + source.size * min(part, 1.0)) / self.size)
-            done += source.size
+                    read = (self.report.rows - before) / piece.rows if piece.rows else 0.5
+                    progress((done + piece.size * min(read, 1.0)) / size)
+            done += piece.size
+            if piece.start:
+                continue
             self.report.files += 1
             if self.report.rows == before:
                 self.report.empty.append(source.name)
             for name in unused_columns(source, self.description):
                 self.report.unused.setdefault(name, source.name)
-        if not self.report.rows:
-            raise InputError(f"the log is empty: {', '.join(self.report.empty)} has no rows")
+        if self.part.alone:
+            self.report.require_rows()
         if progress is not None:
             progress(1.0)
+
+    def _look_back(self) -> None:
+        """Find out what a reader of all rows before this part would carry over to it."""
+        for rows in _LOOK_BACK if self.part.earlier else ():
+            pieces = last_rows(self.part.earlier, rows, self.description)
+            before = LogReader(self.description, Part(-1, pieces), sort=self.sort)
+            before._looking_back = True
+            for _ in before.transitions():
+                pass
+            self._carry, self._carry_linked = before._carry, before._carry_linked
+            if before._settled:
+                return
 
     # -- one batch ---------------------------------------------------------------------------------
 
@@ -196,6 +238,7 @@ class LogReader:
         if (same & changed).any():
             batch = self._without(batch, self._context_faults(batch, same))
             same = _same(batch.episode)
+        self._settled |= not same.all()  # with an episode everything begins anew
         self._refuse_interleaved(batch, same)
         linked = same & (np.diff(batch.step) == 1)
         self._count_splits(batch, same & ~linked)
@@ -210,9 +253,11 @@ class LogReader:
 
     def _joined(self, batch: _Columns) -> _Columns:
         """The batch with the last good row before it, if that may go on here."""
+        if not len(batch.step):
+            return batch
         carry, new_file = self._carry, self._new_file
         self._new_file = False
-        if carry is None or not len(batch.step):
+        if carry is None:
             return batch
         if carry.episode.dtype.kind != batch.episode.dtype.kind:  # numbers here, text there
             carry = replace(carry, episode=carry.episode.astype(str).astype(object))
@@ -221,7 +266,7 @@ class LogReader:
             goes_on = (
                 carry.episode[0] == batch.episode[0]
                 and batch.step[0] == carry.step[0] + 1
-                and (carry.machine is None) == (batch.machine is None)
+                and _label(carry) == _label(batch)
                 and all(
                     carry.values[name][0] == batch.values[name][0]
                     for name in self.description.context_names
@@ -269,13 +314,19 @@ class LogReader:
         self.report.transitions += len(at)
         self.report.episodes += int(begins.sum())
         if n:
+            if self._since is not None:
+                self._since += n - batch.carried
+                self._settled |= self._since >= 2
             last = np.array([n - 1])
             # A copy of the row, which does not keep the batch alive.
             frame = batch.frames[-1].slice(int(batch.origin[-1]) - len(batch.frames) + 1, 1)
             if batch.carried and n == 1:
                 frame = batch.frames[0]
             self._carry = replace(batch.take(last), frames=(frame,), origin=np.zeros(1, int))
-            self._carry_linked = bool(linked[-1]) if n > 1 else False
+            if n > 1:
+                self._carry_linked = bool(linked[-1])
+            elif not batch.carried:
+                self._carry_linked = False
             for name in description.context_names:
                 column = batch.values[name]
                 low, high = float(column.min()), float(column.max())
@@ -373,7 +424,7 @@ class LogReader:
 
     def _refuse_interleaved(self, batch: _Columns, same: Array) -> None:
         """Episodes written in turns would be split at every row."""
-        if len(same) < 16 or same.sum() > len(same) / 2:
+        if self._looking_back or len(same) < 16 or same.sum() > len(same) / 2:
             return
         runs = batch.episode[np.concatenate(([True], ~same))]
         if len(np.unique(runs)) < len(runs) / 2:
@@ -467,25 +518,23 @@ def _same(episode: Array) -> Array:
     return np.asarray(episode[1:] == episode[:-1], bool)
 
 
+def _label(batch: _Columns) -> str | None:
+    """The machine of the first row."""
+    return None if batch.machine is None else str(batch.machine[0])
+
+
+def joined(
+    mine: Mapping[str, tuple[float, float]], its: Mapping[str, tuple[float, float]]
+) -> dict[str, tuple[float, float]]:
+    """The smallest ranges that hold both."""
+    if not mine or not its:
+        return dict(mine or its)
+    return {n: (min(a, its[n][0]), max(b, its[n][1])) for n, (a, b) in mine.items()}
+
+
 def _stack(above: pl.DataFrame, below: pl.DataFrame) -> pl.DataFrame:
     import polars as pl
 
     if above.schema == below.schema:
         return pl.concat([above, below])
     return pl.concat([above.cast(pl.String), below.cast(pl.String)], how="diagonal")
-
-
-def _row_count(source: Source) -> float:
-    """How many rows a source has, or about how many; 0 if that would take long to know."""
-    import polars as pl
-
-    try:
-        if source.kind == "parquet":
-            return float(pl.scan_parquet(source.name).select(pl.len()).collect().item())
-        if source.kind == "csv":
-            with open(source.name, "rb") as file:
-                head = file.read(1 << 16)
-            return max(head.count(b"\n"), 1) * source.size / max(len(head), 1)
-    except (pl.exceptions.PolarsError, OSError):
-        return 0.0
-    return 0.0

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import glob
 import itertools
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,13 +38,23 @@ class Source:
     size: int
     kind: str
 
+    @cached_property
+    def path(self) -> str:
+        """Where it is, also for a process in another folder."""
+        return self.name if self.kind == "minari" else os.path.abspath(self.name)
+
     def batches(
-        self, description: FleetDescription, *, sort: bool = False
+        self,
+        description: FleetDescription,
+        *,
+        sort: bool = False,
+        start: int = 0,
+        stop: int | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """The rows, in frames; the columns that are not asked for are left out."""
+        """The rows from `start` to `stop`, in frames; columns not asked for are left out."""
         if self.kind == "minari":
-            return _minari_batches(self.name, description)
-        return _table_batches(self, description, sort)
+            return _between(_minari_batches(self.name, description), start, stop)
+        return _table_batches(self, description, sort, start, stop)
 
 
 def find_sources(logs: Sequence[str]) -> list[Source]:
@@ -77,16 +89,16 @@ def needed_columns(description: FleetDescription) -> list[str]:
 
 
 def _table_batches(
-    source: Source, description: FleetDescription, sort: bool
+    source: Source, description: FleetDescription, sort: bool, start: int, stop: int | None
 ) -> Iterator[pl.DataFrame]:
     import polars as pl
 
     try:
         if source.kind == "csv":
             # As text: what is no number is found later, with its row.
-            frame = pl.scan_csv(source.name, infer_schema=False, null_values=[""])
+            frame = pl.scan_csv(source.path, infer_schema=False, null_values=[""])
         else:
-            frame = pl.scan_parquet(source.name)
+            frame = pl.scan_parquet(source.path)
         schema = frame.collect_schema()
         columns = _chosen(source.name, list(schema), description)
         frame = frame.select(columns)
@@ -94,11 +106,23 @@ def _table_batches(
             keys = [pl.col(name).cast(pl.Float64, strict=False) for name in ("step",)]
             frame = frame.with_columns(*(k.alias(f"__{k.meta.output_name()}") for k in keys))
             frame = frame.sort("episode", "__step", maintain_order=True).drop("__step")
+        if start or stop is not None:
+            frame = frame.slice(start, None if stop is None else stop - start)
         yield from frame.collect_batches(chunk_size=BATCH)
     except pl.exceptions.NoDataError:
         return
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"cannot read {source.name}: {_first_line(error)}") from None
+
+
+def _between(
+    frames: Iterator[pl.DataFrame], start: int, stop: int | None
+) -> Iterator[pl.DataFrame]:
+    first = 0
+    for frame in frames:
+        last = len(frame) if stop is None else max(stop - first, 0)
+        yield frame[max(start - first, 0) : last]
+        first += len(frame)
 
 
 def _chosen(name: str, columns: list[str], description: FleetDescription) -> list[str]:
@@ -123,7 +147,7 @@ def unused_columns(source: Source, description: FleetDescription) -> list[str]:
         return []
     try:
         scan = pl.scan_csv if source.kind == "csv" else pl.scan_parquet
-        columns = list(scan(source.name).collect_schema())
+        columns = list(scan(source.path).collect_schema())
     except (pl.exceptions.PolarsError, OSError):
         return []  # it will be refused when it is read
     return [name for name in columns if name not in (*needed_columns(description), "machine")]
