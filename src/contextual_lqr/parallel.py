@@ -149,7 +149,7 @@ def _finished(
 
     job_of = dict(zip(futures, jobs, strict=True))
     del futures  # a result that was handed on is forgotten, here and on the cluster
-    for future in as_completed(list(job_of)):
+    for future in as_completed(list(job_of), loop=client.loop):
         result = future.result()  # which Dask computes again if its worker died meanwhile
         yield job_of.pop(future), result
 
