@@ -220,13 +220,20 @@ def _require_same_release(client: Any, address: str) -> None:
         ) from None
     ours = version("contextual-lqr")
     found = client.run(version, "contextual-lqr", on_error="return")
-    for worker, its in sorted(found.items()):
+    found = {f"the worker {name}": its for name, its in sorted(found.items())}
+    try:  # it reads what tasks are, and must know their names
+        found[f"the Dask scheduler at {address}"] = client.run_on_scheduler(
+            version, "contextual-lqr"
+        )
+    except PackageNotFoundError as error:
+        found[f"the Dask scheduler at {address}"] = error
+    for who, its in found.items():
         if isinstance(its, PackageNotFoundError):
-            raise InputError(f"the worker {worker} has no contextual-lqr: install {ours} there")
+            raise InputError(f"{who} has no contextual-lqr: install {ours} there")
         if isinstance(its, BaseException):
-            raise InputError(f"the worker {worker} cannot say what it has: {its}")
+            raise InputError(f"{who} cannot say which contextual-lqr it has: {its}")
         if its != ours:
             raise InputError(
-                f"the worker {worker} has contextual-lqr {its}, but here is {ours}: install one "
-                "release everywhere"
+                f"{who} has contextual-lqr {its}, but here is {ours}: install one release "
+                "everywhere"
             )
