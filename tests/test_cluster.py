@@ -186,17 +186,16 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     with pytest.raises(InputError, match=r"on the worker .*row 1: .*--strict"):
         fit(DESCRIPTION, [bad], strict=True, workers=cluster.address)
     with monkeypatch.context() as patch:
-        patch.setattr("importlib.metadata.version", _other_version)
+        patch.setattr("contextual_lqr.parallel._release", lambda: "99")
         with pytest.raises(InputError, match=r"the worker tcp://\S+ has contextual-lqr .* but"):
+            fit(DESCRIPTION, [log], workers=cluster.address)
+        patch.setattr("contextual_lqr.parallel._PACKAGE", "no-such-package")
+        with pytest.raises(InputError, match=r"the worker tcp://\S+ has no contextual-lqr: inst"):
             fit(DESCRIPTION, [log], workers=cluster.address)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "distributed", None)
         with pytest.raises(MissingExtraError, match=r"contextual-lqr\[cluster\]"):
             fit(DESCRIPTION, [log], workers=cluster.address)
-
-
-def _other_version(name: str) -> str:
-    return "99"
 
 
 def test_the_command_and_its_interruption(cluster: Cluster, tmp_path: Path) -> None:
@@ -211,7 +210,7 @@ def test_the_command_and_its_interruption(cluster: Cluster, tmp_path: Path) -> N
     assert (both.returncode, "give one of them" in both.stderr) == (1, True)
     # Ctrl-C in the middle of a sweep: the scheduler forgets what was not done.
     out = tmp_path / "out"
-    few = ("--paths", "circle", "--decays", "0.7", "--strategies", "paper", "--seeds", "400")
+    few = ("--paths", "circle", "--decays", "0.7", "--strategies", "paper", "--seeds", "60")
     command = [COMMAND, "reproduce", *few, "--episodes", "20", "--out", str(out), *at]
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     while not list(out.glob("rows/*")):

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -19,6 +20,7 @@ from contextual_lqr import kernels
 from contextual_lqr.errors import ContextualLQRError, InputError, MissingExtraError
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+_PACKAGE = "contextual-lqr"
 _FAN = 8  # results that are merged at once
 _PATIENCE = 10  # seconds for a scheduler to answer, and for its first worker
 Workers = int | str
@@ -209,22 +211,22 @@ def _connected(address: str) -> Iterator[Any]:
         client.close()
 
 
-def _require_same_release(client: Any, address: str) -> None:
-    from importlib.metadata import PackageNotFoundError, version
+def _release() -> str:
+    return version(_PACKAGE)
 
+
+def _require_same_release(client: Any, address: str) -> None:
     try:
         client.wait_for_workers(1, timeout=_PATIENCE)
     except TimeoutError:
         raise InputError(
             f"the Dask scheduler at {address} has no workers: `dask worker {address}` starts one"
         ) from None
-    ours = version("contextual-lqr")
-    found = client.run(version, "contextual-lqr", on_error="return")
+    ours = _release()
+    found = client.run(version, _PACKAGE, on_error="return")
     found = {f"the worker {name}": its for name, its in sorted(found.items())}
     try:  # it reads what tasks are, and must know their names
-        found[f"the Dask scheduler at {address}"] = client.run_on_scheduler(
-            version, "contextual-lqr"
-        )
+        found[f"the Dask scheduler at {address}"] = client.run_on_scheduler(version, _PACKAGE)
     except PackageNotFoundError as error:
         found[f"the Dask scheduler at {address}"] = error
     for who, its in found.items():
