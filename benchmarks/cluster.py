@@ -29,7 +29,7 @@ from contextual_lqr.parallel import in_parallel
 
 PAGE = Path(__file__).parent.parent / "docs" / "cluster-measured.md"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
-SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=60, seeds=16, strategies=("paper",))
+SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=100, seeds=80, strategies=("paper",))
 TASKS = 1000
 
 
@@ -74,7 +74,7 @@ def timed(address: str, workers: int, them: list, logs: list[str]) -> dict[str, 
     assert len(list(in_parallel(abs, range(TASKS), address))) == TASKS
     seconds["tasks"] = time.perf_counter() - began
     began = time.perf_counter()
-    assert len(list(in_parallel(partial(run, SWEEP), SWEEP.trials, address))) == 16
+    assert len(list(in_parallel(partial(run, SWEEP), SWEEP.trials, address))) == len(SWEEP.trials)
     seconds["sweep"] = time.perf_counter() - began
     peak = [0.0]
 
