@@ -60,7 +60,7 @@ def parts(sources: Sequence[Source], *, sort: bool) -> list[Part]:
             share = source.size * count / max(rows, 1) if len(starts) > 1 else source.size
             if sum(piece.rows for piece in groups[-1]) >= ROWS // 2:
                 groups.append([])
-            end = rows if stop is None and len(starts) > 1 else stop
+            end = rows if stop is None and rows and source.kind == "parquet" else stop
             groups[-1].append(Piece(source, start, end, count, share))
     pieces = [tuple(group) for group in groups]
     return [Part(i, now, then) for i, (now, then) in enumerate(zip(pieces, [(), *pieces]))]  # noqa: B905
