@@ -146,7 +146,7 @@ class Decoder:
         if not len(x):
             return
         with np.errstate(over="ignore", invalid="ignore"):  # refused later
-            Z = context_map.encode(contexts, np.concatenate((x.T, u.T)).T)
+            Z = context_map.encode(contexts, x, u)
         data = tall_triangle(Z.T, after.T, self._limit)
         if data is not None:
             data = data if self._data is None else triangle(self._data, data)

@@ -88,12 +88,16 @@ class ContextMap(ABC):
         return np.zeros((0, self.shape[0], self.shape[1] + self.shape[2]))
 
     def encode(
-        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
+        self,
+        contexts: Iterable[Any],
+        states: Float[Array, "batch d"],
+        inputs: Float[Array, "batch m"],
     ) -> Float[Array, "batch p"]:
-        """z = G(context) [x; u] for many rows [x; u], each with its own context."""
+        """z = G(context) [x; u] for many states x and inputs u, each with its own context."""
         G = self.matrices(contexts)
-        if len(G) != len(moves):
-            raise InputError(f"there are {len(moves)} rows, but {len(G)} contexts")
+        if len(G) != len(states):
+            raise InputError(f"there are {len(states)} rows, but {len(G)} contexts")
+        moves = np.concatenate((states, inputs), 1)
         return np.asarray((G @ moves[..., None])[..., 0])
 
     def describe(self) -> dict[str, Any] | None:

@@ -89,37 +89,41 @@ class BlockContext(ContextMap):
         return super().matrices(self._variables.split(count, columns))  # to say which is wrong
 
     def encode(
-        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
+        self,
+        contexts: Iterable[Any],
+        states: Float[Array, "batch d"],
+        inputs: Float[Array, "batch m"],
     ) -> Float[Array, "batch p"]:
         """As in `ContextMap`; without functions, without the matrices: z = [C x; D u]."""
         if len(self._patterns) < 2 or self._variables is None:
-            return super().encode(contexts, moves)
+            return super().encode(contexts, states, inputs)
         count, columns = self._variables.columns(contexts)
-        if count != len(moves):
-            raise InputError(f"there are {len(moves)} rows, but {count} contexts")
-        (p1, d), (p2, _) = (self._patterns[part].constant.shape for part in "CD")
+        if count != len(states):
+            raise InputError(f"there are {len(states)} rows, but {count} contexts")
+        p1, p2 = (len(self._patterns[part].constant) for part in "CD")
         z = np.empty((count, p1 + p2), order="F")
         started: set[int] = set()
         coefficients: dict[str, Any] = {}
 
-        def add(i: int, coefficient: Any, j: int) -> None:
-            """z_i += coefficient · y_j; the first term of a z_i is written, not added."""
+        def add(i: int, coefficient: Any, y: Array) -> None:
+            """z_i += coefficient · y; the first term of a z_i is written, not added."""
             if i in started:
-                z[:, i] += coefficient * moves[:, j]
+                z[:, i] += coefficient * y
             else:
-                np.multiply(coefficient, moves[:, j], out=z[:, i])
+                np.multiply(coefficient, y, out=z[:, i])
                 started.add(i)
 
-        for part, row, column in (("C", 0, 0), ("D", p1, d)):
+        for part, row, moves in (("C", 0, states.T), ("D", p1, inputs.T)):
             constant, entries = self._patterns[part]
             for i, j in np.argwhere(constant).tolist():
-                add(row + i, constant[i, j], column + j)
+                add(row + i, constant[i, j], moves[j])
             for i, j, expression in entries:
                 if expression.text not in coefficients:
                     value = coefficients[expression.text] = expression(columns)
                     if not np.isfinite(value).all():  # the slow way says which is wrong
-                        return super().encode(self._variables.split(count, columns), moves)
-                add(row + i, coefficients[expression.text], column + j)
+                        split = self._variables.split(count, columns)
+                        return super().encode(split, states, inputs)
+                add(row + i, coefficients[expression.text], moves[j])
         for i in set(range(p1 + p2)) - started:
             z[:, i] = 0.0
         return z

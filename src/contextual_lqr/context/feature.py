@@ -79,16 +79,20 @@ class FeatureContext(ContextMap):
         return self._stacked(self.feature_rows(contexts))
 
     def encode(
-        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
+        self,
+        contexts: Iterable[Any],
+        states: Float[Array, "batch d"],
+        inputs: Float[Array, "batch m"],
     ) -> Float[Array, "batch p"]:
         """As in `ContextMap`, without the matrices: z = φ ⊗ [x; u]."""
         phi = self.feature_rows(contexts)
-        if len(phi) != len(moves):
-            raise InputError(f"there are {len(moves)} rows, but {len(phi)} contexts")
-        (_, k), n = phi.shape, moves.shape[1]
+        if len(phi) != len(states):
+            raise InputError(f"there are {len(states)} rows, but {len(phi)} contexts")
+        moves = [*states.T, *inputs.T]
+        k, n = phi.shape[1], len(moves)
         z = np.empty((len(phi), k * n), order="F")
         for i, j in product(range(k), range(n)):
-            np.multiply(phi[:, i], moves[:, j], out=z[:, i * n + j])
+            np.multiply(phi[:, i], moves[j], out=z[:, i * n + j])
         return z
 
     def describe(self) -> dict[str, Any] | None:

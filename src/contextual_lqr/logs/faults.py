@@ -15,16 +15,17 @@ Faults = dict[str, Array]  # reason -> a truth value for each row
 def value_faults(batch: Columns, description: FleetDescription) -> Faults:
     """Rows with values that are missing, unreadable, not finite or out of bounds."""
     faults: Faults = {}
-    if batch.frames[0]["episode"].null_count():
-        faults["'episode' is missing"] = batch.frames[0]["episode"].is_null().to_numpy()
-    if batch.machine is not None and batch.frames[0]["machine"].null_count():
-        faults["'machine' is missing"] = batch.frames[0]["machine"].is_null().to_numpy()
-    if not np.isfinite(batch.step.sum()):
-        faults.update(_unreadable(batch, "step", batch.step))
-    with np.errstate(invalid="ignore"):
-        whole = batch.step == np.floor(batch.step)
-    if not whole.all():
-        faults["'step' is no whole number"] = ~whole & np.isfinite(batch.step)
+    if batch.frame["episode"].null_count():
+        faults["'episode' is missing"] = batch.frame["episode"].is_null().to_numpy()
+    if batch.machine is not None and batch.frame["machine"].null_count():
+        faults["'machine' is missing"] = batch.frame["machine"].is_null().to_numpy()
+    if batch.step.dtype.kind == "f":
+        finite = np.isfinite(batch.step)
+        if not finite.all():
+            faults.update(_unreadable(batch, "step", batch.step))
+        with np.errstate(invalid="ignore"):
+            whole = batch.step == np.floor(batch.step)
+        faults["'step' is no whole number"] = ~whole & finite
     idle = _without_inputs(batch, description)
     for one in description.quantities:
         if one.constant:
@@ -48,7 +49,7 @@ def value_faults(batch: Columns, description: FleetDescription) -> Faults:
 
 def order_faults(batch: Columns, same: Array) -> Faults:
     """Rows whose step is not after all the steps of their episode before them."""
-    again, back = (np.zeros(len(batch.step), bool) for _ in range(2))
+    again, back = (np.zeros(len(batch), bool) for _ in range(2))
     run = np.concatenate(([0], np.cumsum(~same)))
     for one in np.unique(run[1:][same & (np.diff(batch.step) <= 0)]):
         rows = np.flatnonzero(run == one)
@@ -65,9 +66,10 @@ def order_faults(batch: Columns, same: Array) -> Faults:
 
 def context_changes(batch: Columns, description: FleetDescription) -> Array:
     """Whether each row but the first has another context, or machine, than the row before it."""
-    changed = np.zeros(max(len(batch.step) - 1, 0), bool)
+    changed = np.zeros(max(len(batch) - 1, 0), bool)
     for name in description.context_names:
-        changed |= batch.values[name][1:] != batch.values[name][:-1]
+        column = batch.column(name)
+        changed |= column[1:] != column[:-1]
     if batch.machine is not None:
         changed |= np.asarray(batch.machine[1:] != batch.machine[:-1], bool)
     return changed
@@ -76,9 +78,9 @@ def context_changes(batch: Columns, description: FleetDescription) -> Array:
 def context_faults(batch: Columns, description: FleetDescription, same: Array) -> Faults:
     """Rows whose context is not that of the first row of their episode."""
     starts = np.flatnonzero(np.concatenate(([True], ~same)))
-    lengths = np.diff(np.append(starts, len(batch.step)))
+    lengths = np.diff(np.append(starts, len(batch)))
     faults = {}
-    columns: dict[str, Array] = {n: batch.values[n] for n in description.context_names}
+    columns: dict[str, Array] = {n: batch.column(n) for n in description.context_names}
     if batch.machine is not None:
         columns["machine"] = batch.machine
     for name, column in columns.items():
@@ -89,7 +91,7 @@ def context_faults(batch: Columns, description: FleetDescription, same: Array) -
 
 def refuse_interleaved(batch: Columns, same: Array) -> None:
     """Episodes written in turns would be split at every row."""
-    if len(same) < 16 or same.sum() > len(same) / 2:
+    if len(same) < 16 or np.count_nonzero(same) > len(same) / 2:
         return
     runs = batch.episode[np.concatenate(([True], ~same))]
     if len(np.unique(runs)) < len(runs) / 2:
@@ -101,10 +103,10 @@ def refuse_interleaved(batch: Columns, same: Array) -> None:
 
 def _without_inputs(batch: Columns, description: FleetDescription) -> Array:
     """Rows all of whose inputs are missing (not text, not infinite): last states."""
-    idle = np.ones(len(batch.step), bool)
+    idle = np.ones(len(batch), bool)
     for name in description.input_names:
         idle &= np.isnan(batch.values[name])
-        raw = batch.frames[0][name]
+        raw = batch.frame[name]
         if not raw.dtype.is_numeric() and idle.any():
             idle &= (
                 raw.is_null().to_numpy()
@@ -116,7 +118,7 @@ def _without_inputs(batch: Columns, description: FleetDescription) -> Array:
 def _unreadable(batch: Columns, name: str, column: Array) -> Faults:
     """Why values of a column are not finite: missing, text, or nan and infinities."""
     wrong = ~np.isfinite(column)
-    raw = batch.frames[0][name]
+    raw = batch.frame[name]
     missing = raw.is_null().to_numpy()
     text = np.zeros(len(column), bool)
     if not raw.dtype.is_numeric():

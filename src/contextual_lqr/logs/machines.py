@@ -71,7 +71,7 @@ class Machines:
         if self.too_many:
             return
         whose = machine_of(batch)
-        Z = self._map.encode(batch.contexts, np.concatenate((batch.states.T, batch.inputs.T)).T)
+        Z = self._map.encode(batch.contexts, batch.states, batch.inputs)
         rows = np.concatenate((Z.T, batch.after.T)).T
         n = rows.shape[1]
         for key, label in whose.labels.items():

@@ -120,15 +120,16 @@ class LogReader:
         if (same & context_changes(batch, self.description)).any():
             batch = self._without(batch, context_faults(batch, self.description, same))
             same = same_episode(batch.episode)
-        if (same & (np.diff(batch.step) <= 0)).any():
+        ahead = np.diff(batch.step)
+        if (same & (ahead <= 0)).any():
             batch = self._without(batch, order_faults(batch, same))
-            same = same_episode(batch.episode)
+            same, ahead = same_episode(batch.episode), np.diff(batch.step)
         self._settled |= not same.all()  # with an episode everything begins anew
         if not self._looking_back:
             refuse_interleaved(batch, same)
-        linked = same & (np.diff(batch.step) == 1)
+        linked = same & (ahead == 1)
         self._count_splits(batch, same & ~linked)
-        idle = np.isnan(batch.values[self.description.input_names[0]][:-1]) & linked
+        idle = np.isnan(batch.column(self.description.input_names[0])[:-1]) & linked
         if idle.any():
             # The state was good to arrive at; nothing is known of what followed.
             faults = np.append(idle, False)
@@ -138,7 +139,7 @@ class LogReader:
 
     def _joined(self, batch: Columns) -> Columns:
         """The batch with the last good row before it, if that may go on here."""
-        if not len(batch.step):
+        if not len(batch):
             return batch
         carry, new_file = self._carry, self._new_file
         self._new_file = False
@@ -160,32 +161,32 @@ class LogReader:
             if not goes_on:
                 self._carry_linked = False
                 return batch
-        return carry.above(batch)
+        return batch.after(carry)
 
     def _counted(self, batch: Columns, linked: Array) -> LinkedRows:
         """Keeps the books, and the last row for the next batch."""
-        n, report = len(batch.step), self.report
+        n, report = len(batch), self.report
+        own = n - (batch.carried is not None)
         at = np.flatnonzero(linked)
         starts = linked.copy()
         starts[1:] &= ~linked[:-1]
-        if batch.carried and len(linked):
+        if batch.carried is not None and len(linked):
             starts[0] &= not self._carry_linked
         begins = starts[at]
         report.transitions += len(at)
         report.episodes += int(begins.sum())
         if n:
             if self._since is not None:
-                self._since += n - batch.carried
+                self._since += own
                 self._settled |= self._since >= 2
             self._carry = batch.last()
             if n > 1:
                 self._carry_linked = bool(linked[-1])
-            elif not batch.carried:
+            elif batch.carried is None:
                 self._carry_linked = False
-            seen = {
-                name: (float(batch.values[name].min()), float(batch.values[name].max()))
-                for name in self.description.context_names
-            }
+        if own:
+            columns = {name: batch.values[name] for name in self.description.context_names}
+            seen = {name: (float(one.min()), float(one.max())) for name, one in columns.items()}
             report.context_range = joined(report.context_range, seen)
         return LinkedRows(self.description, batch, at, begins)
 
@@ -200,7 +201,7 @@ class LogReader:
         return batch.take(np.flatnonzero(~bad))
 
     def _quarantined(self, batch: Columns, faults: Faults) -> Array:
-        bad = np.zeros(len(batch.step), bool)
+        bad = np.zeros(len(batch), bool)
         report = self.report
         for reason, rows in faults.items():
             new = rows & ~bad  # a row is counted once, for the first thing that is wrong with it
@@ -210,12 +211,12 @@ class LogReader:
             report.bad[reason] = report.bad.get(reason, 0) + int(new.sum())
             places = report.first_bad.setdefault(reason, [])
             for i in np.flatnonzero(new)[: max(PLACES - len(places), 0)]:
-                places.append(f"{batch.source}, row {batch.rows[i]}")
+                places.append(f"{batch.source}, row {batch.numbers(i)}")
             if self.strict:
                 raise InputError(f"{places[0]}: {reason}; without --strict it would be set aside")
             if self._quarantine is not None:
                 at = np.flatnonzero(new)
-                self._quarantine.add(batch.raw(at), batch.source, batch.rows[at], reason)
+                self._quarantine.add(batch.raw(at), batch.source, batch.numbers(at), reason)
         return bad
 
     def _count_splits(self, batch: Columns, gaps: Array) -> None:
@@ -224,7 +225,7 @@ class LogReader:
         self.report.splits += int(gaps.sum())
         for i in np.flatnonzero(gaps)[: max(PLACES - len(self.report.first_splits), 0)]:
             self.report.first_splits.append(
-                f"{batch.source}, row {batch.rows[i + 1]}: episode {batch.episode[i]} goes from "
+                f"{batch.source}, row {batch.numbers(i + 1)}: episode {batch.episode[i]} goes from "
                 f"step {batch.step[i]:.0f} to {batch.step[i + 1]:.0f}"
             )
 

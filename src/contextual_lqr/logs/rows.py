@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Num
 from numpy import ndarray as Array
 
 from contextual_lqr.errors import InputError
@@ -28,7 +28,7 @@ class Transitions:
     states: Float[Array, "n d"]
     inputs: Float[Array, "n m"]
     after: Float[Array, "n d"]
-    steps: Float[Array, " n"]
+    steps: Num[Array, " n"]
     follows: Bool[Array, " n"]
     begins: Bool[Array, " n"]
     machines: Array | None  # labels, if there is such a column
@@ -57,62 +57,98 @@ class Transitions:
 
 @dataclass(frozen=True)
 class Columns:
-    """A batch as arrays; missing and unreadable values are NaN."""
+    """A batch as arrays; missing and unreadable values are NaN.
 
-    frames: tuple[Any, ...]  # as they were read: perhaps one row carried over, then the batch
-    origin: Array  # where in these
-    rows: Array  # where in the file, counted from 1
+    The row carried over from the batch before, if there is one, is the first row of all. Most
+    columns are only gathered from, so their values are not copied to make room for it.
+    """
+
+    frame: Any  # as it was read
+    first: int  # where its first row is in the file, counted from 1
     source: str
     episode: Array  # integers, or objects
-    step: Array
-    values: dict[str, Array]
+    step: Array  # integers where the file has them
     machine: Array | None
-    carried: bool = False  # whether the first row is the last good one of the batch before
+    values: dict[str, Array]  # without the row carried over
+    origin: Array | None = None  # which rows of the frame these are, unless all
+    carried: Columns | None = None
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def column(self, name: str) -> Array:
+        """The values of all rows."""
+        if self.carried is None:
+            return self.values[name]
+        return np.concatenate((self.carried.values[name], self.values[name]))
+
+    def gather(self, name: str, at: Array, out: Array) -> None:
+        """The values of some rows, in their order."""
+        if self.carried is not None:
+            at = at - 1
+        np.take(self.values[name], at, out=out, mode="clip")  # other modes would buffer it
+        if self.carried is not None and len(at) and at[0] < 0:
+            out[0] = self.carried.values[name][0]
+
+    def numbers(self, at: Array) -> Array:
+        """Where rows are in the file, counted from 1."""
+        own = np.arange(len(self.frame)) if self.origin is None else self.origin
+        own = own + self.first
+        if self.carried is not None:
+            own = np.concatenate((self.carried.numbers(np.zeros(1, int)), own))
+        return np.asarray(own[at])
 
     def raw(self, at: Array) -> pl.DataFrame:
         """Rows as they were read."""
-        frame = self.frames[0] if len(self.frames) == 1 else _stack(*self.frames)
-        chosen: pl.DataFrame = frame[self.origin[at]]
+        frame = self.frame if self.origin is None else self.frame[self.origin]
+        if self.carried is not None:
+            frame = _stack(self.carried.frame, frame)
+        chosen: pl.DataFrame = frame[at]
         return chosen
 
     def take(self, kept: Array) -> Columns:
-        """Some of the rows."""
+        """Some of the rows; the one carried over always."""
+        own = kept if self.carried is None else kept[1:] - 1
         return Columns(
-            self.frames,
-            self.origin[kept],
-            self.rows[kept],
+            self.frame,
+            self.first,
             self.source,
             self.episode[kept],
             self.step[kept],
-            {name: column[kept] for name, column in self.values.items()},
             None if self.machine is None else self.machine[kept],
+            {name: column[own] for name, column in self.values.items()},
+            own if self.origin is None else self.origin[own],
             self.carried,
         )
 
-    def above(self, batch: Columns) -> Columns:
-        """This row, carried over, and then the batch."""
+    def after(self, carried: Columns) -> Columns:
+        """The batch, and before it the row carried over."""
         machine = None
-        if self.machine is not None and batch.machine is not None:
-            machine = np.concatenate((self.machine, batch.machine))
-        return Columns(
-            (self.frames[0], batch.frames[0]),
-            np.concatenate(([0], batch.origin + 1)),
-            np.concatenate((self.rows, batch.rows)),
-            batch.source,
-            np.concatenate((self.episode, batch.episode)),
-            np.concatenate((self.step, batch.step)),
-            {n: np.concatenate((self.values[n], batch.values[n])) for n in batch.values},
-            machine,
-            carried=True,
+        if self.machine is not None and carried.machine is not None:
+            machine = np.concatenate((carried.machine, self.machine))
+        return replace(
+            self,
+            episode=np.concatenate((carried.episode, self.episode)),
+            step=np.concatenate((carried.step, self.step)),
+            machine=machine,
+            carried=carried,
         )
 
     def last(self) -> Columns:
         """A copy of the last row, which does not keep the batch alive."""
-        n = len(self.step)
-        frame = self.frames[-1].slice(int(self.origin[-1]) - len(self.frames) + 1, 1)
-        if self.carried and n == 1:
-            frame = self.frames[0]
-        return replace(self.take(np.array([n - 1])), frames=(frame,), origin=np.zeros(1, int))
+        if self.carried is not None and len(self) == 1:
+            return self.carried
+        place = len(self.frame) - 1 if self.origin is None else int(self.origin[-1])
+        end = np.array([-1])
+        return Columns(
+            self.frame[[place]],
+            self.first + place,
+            self.source,
+            self.episode[end],
+            self.step[end],
+            None if self.machine is None else self.machine[end],
+            {name: column[end] for name, column in self.values.items()},
+        )
 
 
 @dataclass(frozen=True)
@@ -128,31 +164,27 @@ class LinkedRows:
         return len(self.at)
 
     def transitions(self) -> Transitions:
-        """The transitions as arrays of their own; this may run beside the reading."""
+        """The transitions as arrays of their own."""
         at, batch, names = self.at, self.columns, self.description
         states, after = (np.empty((len(at), len(names.states)), order="F") for _ in range(2))
         played = np.empty((len(at), len(names.inputs)), order="F")
+        contexts = {name: np.empty(len(at)) for name in names.context_names}
         then = at + 1
         for j, one in enumerate(names.states):
             if one.constant:
                 states[:, j] = after[:, j] = 1
             else:
-                column = batch.values[one.name]
-                np.take(column, at, out=states[:, j], mode="clip")  # others would buffer it
-                np.take(column, then, out=after[:, j], mode="clip")
+                batch.gather(one.name, at, states[:, j])
+                batch.gather(one.name, then, after[:, j])
         for j, one in enumerate(names.inputs):
-            np.take(batch.values[one.name], at, out=played[:, j], mode="clip")
+            batch.gather(one.name, at, played[:, j])
+        for name, column in contexts.items():
+            batch.gather(name, at, column)
         follows = np.zeros(len(at), bool)
         follows[1:] = np.diff(at) == 1
+        machines = None if batch.machine is None else batch.machine[at]
         return Transitions(
-            {name: batch.values[name][at] for name in names.context_names},
-            states,
-            played,
-            after,
-            batch.step[at],
-            follows,
-            self.begins,
-            None if batch.machine is None else batch.machine[at],
+            contexts, states, played, after, batch.step[at], follows, self.begins, machines
         )
 
 
@@ -163,7 +195,9 @@ def columns_of(frame: pl.DataFrame, source: str, first: int, about: FleetDescrip
     values = {}
     for name in (*about.logged_states, *about.input_names, *about.context_names, "step"):
         series = frame[name]
-        if series.dtype != pl.Float64:
+        if name == "step" and series.dtype.is_signed_integer() and not series.null_count():
+            series = series.cast(pl.Int64)
+        elif series.dtype != pl.Float64:
             if not (series.dtype.is_numeric() or series.dtype in (pl.String, pl.Null)):
                 raise InputError(
                     f"{source}: the column '{name}' must hold numbers, not {series.dtype}"
@@ -175,11 +209,9 @@ def columns_of(frame: pl.DataFrame, source: str, first: int, about: FleetDescrip
     step = values.pop("step")
     machine = frame["machine"].cast(pl.String).to_numpy() if "machine" in frame.columns else None
     episode = frame["episode"]
-    rows = np.arange(first, first + len(frame))
     integers = episode.dtype.is_integer() and not episode.null_count()
     ids = episode.to_numpy() if integers else episode.cast(pl.String).to_numpy()
-    origin = np.arange(len(frame))
-    return Columns((frame,), origin, rows, source, ids, step, values, machine)
+    return Columns(frame, first, source, ids, step, machine, values)
 
 
 def same_episode(episode: Array) -> Array:
