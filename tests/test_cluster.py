@@ -24,15 +24,27 @@ from contextual_lqr import InputError
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.experiments import trial as trials
 from contextual_lqr.experiments.config import Config
+from contextual_lqr.experiments.verify.runs import VerifySettings
+from contextual_lqr.experiments.verify.verification import _rows as verified
 from contextual_lqr.logs import partitions, sources
 from contextual_lqr.logs.fitting import Fit, _learnt, fit
 from contextual_lqr.logs.reading import LogReader
 from contextual_lqr.parallel import in_parallel, in_tree
-from fleet_logs import CARTS, DESCRIPTION, cart_rows, write
+from fleet_logs import CARTS, DESCRIPTION, cart_rows, write, write_minari
 from test_cli import COMMAND, run
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4, 1.7]
-SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=4, seeds=12, strategies=("certainty",))
+SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=3, seeds=12, strategies=("certainty",))
+# Read by a Python that starts with it in its path: a worker on which nobody installed us.
+LACKING = """
+import importlib.metadata as metadata
+found = metadata.version
+def version(name):
+    if name == "contextual-lqr":
+        raise metadata.PackageNotFoundError(name)
+    return found(name)
+metadata.version = version
+"""
 
 
 class Cluster:
@@ -49,25 +61,27 @@ class Cluster:
             time.sleep(0.05)
         self.address = json.loads(about.read_text())["address"]
 
-    def _start(self, *command: str) -> subprocess.Popen[bytes]:
-        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    def _start(self, *command: str, **more: str) -> subprocess.Popen[bytes]:
+        environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"} | more
         with (self.folder / f"log{len(self.workers)}").open("wb") as log:
             return subprocess.Popen(
                 [sys.executable, "-m", "dask", *command],
                 env=environment, cwd=self.folder, stdout=log, stderr=log,
             )  # fmt: skip
 
-    def grow(self, count: int) -> None:
+    def grow(self, count: int, **environment: str) -> None:
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "1GiB")
         while len(self.workers) < count:
-            self.workers.append(self._start("worker", self.address, *options))
+            self.workers.append(self._start("worker", self.address, *options, **environment))
         self.wait(count)
 
     def wait(self, count: int) -> None:
         from distributed import Client
 
+        began = time.monotonic()
         with Client(self.address, set_as_default=False) as client:
             while len(client.scheduler_info(n_workers=-1)["workers"]) != count:
+                assert time.monotonic() < began + 60
                 time.sleep(0.05)
 
     def kill(self) -> None:
@@ -190,13 +204,52 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
         patch.setattr("contextual_lqr.parallel._release", lambda: "99")
         with pytest.raises(InputError, match=r"the worker tcp://\S+ has contextual-lqr .* but"):
             fit(DESCRIPTION, [log], workers=cluster.address)
-        patch.setattr("contextual_lqr.parallel._PACKAGE", "no-such-package")
-        with pytest.raises(InputError, match=r"the worker tcp://\S+ has no contextual-lqr: inst"):
-            fit(DESCRIPTION, [log], workers=cluster.address)
     with monkeypatch.context() as patch:
         patch.setitem(sys.modules, "distributed", None)
         with pytest.raises(MissingExtraError, match=r"contextual-lqr\[cluster\]"):
             fit(DESCRIPTION, [log], workers=cluster.address)
+
+
+def test_a_worker_without_the_package_is_named(cluster: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(LACKING)
+    good = addresses(cluster)
+    cluster.grow(len(good) + 1, PYTHONPATH=str(tmp_path))
+    (odd,) = addresses(cluster) - good
+    log = write(cart_rows(MASSES), tmp_path / "log.parquet")
+    with pytest.raises(InputError, match=f"the worker {odd} has no contextual-lqr: install "):
+        fit(DESCRIPTION, [log], workers=cluster.address)
+    cluster.kill()
+    cluster.wait(len(good))
+
+
+def addresses(cluster: Cluster) -> set[str]:
+    from distributed import Client
+
+    with Client(cluster.address, set_as_default=False) as client:
+        return set(client.scheduler_info(n_workers=-1)["workers"])
+
+
+def test_other_logs_sorted_ones_and_verify(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not cut: CSV, what is sorted, Minari; relative paths, which a worker must find."""
+    pytest.importorskip("h5py")
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    monkeypatch.chdir(tmp_path)  # the workers are in another folder
+    monkeypatch.setattr(partitions, "ROWS", 40)
+    frame = cart_rows(MASSES)
+    mixed = frame.sample(fraction=1, shuffle=True, seed=1)
+    write(frame[:100], Path("0.csv"))
+    write(frame[100:], Path("1.csv"))
+    write(mixed, Path("mixed.parquet"))
+    write_minari(frame, "carts/test-v0")
+    for logs, sort in ((["*.csv"], False), (["mixed.parquet"], True), (["carts/test-v0"], False)):
+        here = fit(DESCRIPTION, logs, sort=sort, workers=1)
+        assert (here.fleet.decoder.rows, here.fleet.decoder.episodes) == (132, 12)
+        assert bits(fit(DESCRIPTION, logs, sort=sort, workers=cluster.address)) == bits(here)
+    small = VerifySettings(("circle",), seeds=2, short_episodes=5, long_runs=2, long_episodes=100)
+    assert verified(small, cluster.address).equals(verified(small, 1))
 
 
 def test_the_command_and_its_interruption(cluster: Cluster, tmp_path: Path) -> None:
@@ -306,7 +359,7 @@ def counts(report: Any) -> dict[str, Any]:
     return found | bad | {"late": sum(report.bad.get(k, 0) for k in late)}
 
 
-def test_the_tree_is_the_same_for_any_number_of_processes() -> None:
+def test_the_tree_is_the_same_for_any_number_of_threads() -> None:
     jobs = list(range(20))
     told: list[int] = []
     tree = in_tree(_leaf, _joined, jobs, 1, lambda i, sent: told.append(sent))
@@ -327,5 +380,5 @@ def _joined(several: list[str]) -> str:
     return f"({', '.join(several)})"
 
 
-def test_processes_of_this_machine_fit_the_same(logs: list[str]) -> None:
-    assert bits(fit(DESCRIPTION, logs, workers=2)) == bits(fit(DESCRIPTION, logs))
+def test_threads_of_this_machine_fit_the_same(logs: list[str]) -> None:
+    assert bits(fit(DESCRIPTION, logs, workers=3)) == bits(fit(DESCRIPTION, logs, workers=1))

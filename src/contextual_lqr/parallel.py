@@ -1,7 +1,7 @@
 """Independent jobs on the cores of this machine, or on a Dask cluster: here alone it is decided.
 
-Workers are a number of processes here, or the address of a Dask scheduler, `tcp://host:8786`. What
-is computed does not depend on which, nor on how many there are.
+Workers are so many processes or threads here, or those of a Dask scheduler, whose address is given,
+`tcp://host:8786`. What is computed does not depend on which, nor on how many there are.
 """
 
 from __future__ import annotations
@@ -206,6 +206,7 @@ def _connected(address: str) -> Iterator[Any]:
             f"{error.last_worker.address}, for want of memory perhaps"
         ) from None
     except ModuleNotFoundError as error:
+        _require_same_release(client, address)  # a worker that came later: this names it
         raise InputError(
             f"a worker of {address} has no package {error.name}: install contextual-lqr there, "
             "of the same release and with all that it needs"

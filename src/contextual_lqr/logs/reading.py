@@ -210,8 +210,8 @@ class LogReader:
                 continue
             report.bad[reason] = report.bad.get(reason, 0) + int(new.sum())
             places = report.first_bad.setdefault(reason, [])
-            for i in np.flatnonzero(new)[: max(PLACES - len(places), 0)]:
-                places.append(f"{batch.source}, row {batch.numbers(i)}")
+            for row in batch.numbers(np.flatnonzero(new)[: max(PLACES - len(places), 0)]):
+                places.append(f"{batch.source}, row {row}")
             if self.strict:
                 raise InputError(f"{places[0]}: {reason}; without --strict it would be set aside")
             if self._quarantine is not None:
@@ -223,9 +223,10 @@ class LogReader:
         if not gaps.any():
             return
         self.report.splits += int(gaps.sum())
-        for i in np.flatnonzero(gaps)[: max(PLACES - len(self.report.first_splits), 0)]:
+        before = np.flatnonzero(gaps)[: max(PLACES - len(self.report.first_splits), 0)]
+        for i, row in zip(before, batch.numbers(before + 1), strict=True):
             self.report.first_splits.append(
-                f"{batch.source}, row {batch.numbers(i + 1)}: episode {batch.episode[i]} goes from "
+                f"{batch.source}, row {row}: episode {batch.episode[i]} goes from "
                 f"step {batch.step[i]:.0f} to {batch.step[i + 1]:.0f}"
             )
 
