@@ -12,7 +12,7 @@ import pytest
 from contextual_lqr import Decoder, InputError, Trajectory
 from contextual_lqr.logs import FittedFleet, FleetDescription, reading, sources
 from contextual_lqr.logs.fitting import Fit, fit
-from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write
+from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write, write_minari
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4]
 

@@ -114,15 +114,18 @@ INLINE bool even(const double *panel, std::int64_t height, int n, double limit, 
 
 }  // namespace
 
-bool factor_blocks(const double *left, int n_left, const double *right, int n_right,
+bool factor_blocks(const double *const *columns, int n, const std::int64_t *chosen,
                    std::int64_t rows, std::int64_t block, double limit, double *triangles,
                    double *work) {
-    const int n = n_left + n_right;
     for (std::int64_t first = 0, b = 0; first < rows; first += block, ++b) {
         const std::int64_t height = rows - first < block ? rows - first : block;
         for (int j = 0; j < n; ++j) {
-            const double *column = (j < n_left ? left + j * rows : right + (j - n_left) * rows);
-            for (std::int64_t i = 0; i < height; ++i) work[j * height + i] = column[first + i];
+            const double *column = columns[j];
+            double *panel = work + j * height;
+            if (chosen)
+                for (std::int64_t i = 0; i < height; ++i) panel[i] = column[chosen[first + i]];
+            else
+                for (std::int64_t i = 0; i < height; ++i) panel[i] = column[first + i];
         }
         if (!even(work, height, n, limit, work + n * height)) return false;
         reduce(work, height, n);

@@ -29,5 +29,9 @@ def recursions(
     threads: int,
 ) -> None: ...
 def factor_blocks(
-    left: ndarray, right: ndarray, block: int, limit: float, triangles: ndarray
+    columns: list[ndarray],
+    chosen: ndarray | None,
+    block: int,
+    limit: float,
+    triangles: ndarray,
 ) -> bool: ...

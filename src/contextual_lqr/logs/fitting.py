@@ -7,7 +7,6 @@ these are merged in a tree, always the same: the number of workers changes nothi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,6 +14,7 @@ from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
+from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.checks import require
@@ -28,7 +28,7 @@ from contextual_lqr.logs.partitions import Part, parts
 from contextual_lqr.logs.quarantine import BadRows, Quarantine
 from contextual_lqr.logs.reading import LogReader
 from contextual_lqr.logs.report import Report, joined
-from contextual_lqr.logs.rows import LinkedRows, Transitions
+from contextual_lqr.logs.rows import Transitions
 from contextual_lqr.logs.sources import find_sources
 from contextual_lqr.parallel import Workers, in_tree
 
@@ -139,23 +139,12 @@ def _learnt(
     decoder = description.new_decoder()
     machines = Machines(decoder.context_map, decoder.noise_level)
 
-    def learn(rows: LinkedRows) -> None:
-        batch = rows.transitions()
-        batch = batch if only is None else _of(batch, only)
-        decoder.update_rows(
-            batch.contexts, batch.states, batch.inputs, batch.after, episodes=batch.episodes
-        )
-        if alarm:
-            machines.add(batch)
-
-    with ThreadPoolExecutor(1) as pool:  # the next batch is read while this one is learnt
-        running: Future[None] | None = None
-        for rows in reader.batches(told and partial(told, part.number)):
-            if running is not None:
-                running.result()
-            running = pool.submit(learn, rows)
-        if running is not None:
-            running.result()
+    for rows in reader.batches(told and partial(told, part.number)):
+        if only is not None:
+            rows = rows.only(_of(rows.transitions(), only))
+        rows.teach(decoder)
+        if alarm and not machines.too_many:
+            machines.add(rows.transitions())
     return Learnt(decoder, machines), Found(reader.report, bad)
 
 
@@ -216,10 +205,11 @@ class _Taking:
                 self._progress(min(sum(self._done) / sum(self._sizes), 1.0))
 
 
-def _of(batch: Transitions, label: str) -> Transitions:
+def _of(batch: Transitions, label: str) -> Array:
+    """Which transitions are of the machine with this label."""
     whose = machine_of(batch)
     named = np.array([one == label for one in whose.labels.values()], dtype=bool)
-    return batch.only(named[whose.index])
+    return np.asarray(named[whose.index])
 
 
 def _why_not(alarm: bool, machines: Machines) -> str:

@@ -71,8 +71,8 @@ class Machines:
         if self.too_many:
             return
         whose = machine_of(batch)
-        Z = self._map.encode(batch.contexts, batch.states, batch.inputs)
-        rows = np.concatenate((Z.T, batch.after.T)).T
+        z = self._map.encode(batch.contexts, list(batch.states.T), list(batch.inputs.T))
+        rows = np.stack((*z, *batch.after.T)).T
         n = rows.shape[1]
         for key, label in whose.labels.items():
             if key not in self._numbers:

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Num
 from numpy import ndarray as Array
 
+from contextual_lqr.decoder import Decoder
 from contextual_lqr.errors import InputError
 from contextual_lqr.logs.description import FleetDescription
 
@@ -37,19 +38,6 @@ class Transitions:
     def episodes(self) -> int:
         """How many episodes, or parts of split ones, begin here."""
         return int(self.begins.sum())
-
-    def only(self, which: Bool[Array, " n"]) -> Transitions:
-        """Some of them; whole episodes."""
-        return Transitions(
-            {name: column[which] for name, column in self.contexts.items()},
-            self.states[which],
-            self.inputs[which],
-            self.after[which],
-            self.steps[which],
-            self.follows[which],
-            self.begins[which],
-            None if self.machines is None else self.machines[which],
-        )
 
     def __len__(self) -> int:
         return len(self.states)
@@ -162,6 +150,44 @@ class LinkedRows:
 
     def __len__(self) -> int:
         return len(self.at)
+
+    def only(self, which: Bool[Array, " n"]) -> LinkedRows:
+        """Some of the transitions."""
+        return replace(self, at=self.at[which], begins=self.begins[which])
+
+    def teach(self, decoder: Decoder) -> None:
+        """Let a decoder learn the transitions, from the columns as they were read."""
+        at, begins, values = self.at, self.begins, self.columns.values
+        if (carried := self.columns.carried) is not None:
+            over = int(len(at) > 0 and at[0] == 0)  # whether the row carried over leads on
+            first = {name: column[:1] for name, column in values.items()}
+            self._teach(decoder, carried.values, first, at[:over], begins[:over])
+            at, begins = at[over:] - 1, begins[over:]
+        now = {name: column[:-1] for name, column in values.items()}
+        then = {name: column[1:] for name, column in values.items()}
+        self._teach(decoder, now, then, at, begins)
+
+    def _teach(
+        self,
+        decoder: Decoder,
+        now: dict[str, Array],
+        then: dict[str, Array],
+        at: Array,
+        begins: Array,
+    ) -> None:
+        """Rows of `now` lead to the rows at the same places in `then`."""
+        if not len(at):
+            return
+        names = self.description
+        contexts = {name: now[name] for name in names.context_names}
+        ones = np.ones(len(now[names.input_names[0]]))
+        states, after = (
+            [ones if one.constant else values[one.name] for one in names.states]
+            for values in (now, then)
+        )
+        inputs = [now[name] for name in names.input_names]
+        episodes = int(np.count_nonzero(begins))
+        decoder.update_columns(contexts, states, inputs, after, chosen=at, episodes=episodes)
 
     def transitions(self) -> Transitions:
         """The transitions as arrays of their own."""
