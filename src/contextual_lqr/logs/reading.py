@@ -68,7 +68,6 @@ class LogReader:
     def batches(self, progress: Callable[[float], None] | None = None) -> Iterator[LinkedRows]:
         """All good rows, in batches; `progress` is told how much of the part is read."""
         done, size = 0.0, self.part.size
-        self._look_back()
         for piece in self.part.pieces:
             source, before, first = piece.source, self.report.rows, piece.start + 1
             self._new_file = piece.start == 0
@@ -141,16 +140,20 @@ class LogReader:
         """The batch with the last good row before it, if that may go on here."""
         if not len(batch):
             return batch
-        carry, new_file = self._carry, self._new_file
+        new_file, goes_on = self._new_file, not self._new_file or bool(batch.step[0] > 0)
         self._new_file = False
+        if self._carry is None and goes_on:
+            self._look_back()
+        carry = self._carry
         if carry is None:
             return batch
         if carry.episode.dtype.kind != batch.episode.dtype.kind:  # numbers here, text there
             carry = replace(carry, episode=carry.episode.astype(str).astype(object))
             batch = replace(batch, episode=batch.episode.astype(str).astype(object))
-        if new_file:  # an episode goes on in the next file only if it does so seamlessly
+        if new_file:  # an episode goes on in the next file only seamlessly, and not at step 0
             goes_on = (
-                carry.episode[0] == batch.episode[0]
+                goes_on
+                and carry.episode[0] == batch.episode[0]
                 and batch.step[0] == carry.step[0] + 1
                 and _label(carry) == _label(batch)
                 and all(
