@@ -14,6 +14,8 @@ from scipy.linalg.lapack import dgeqrf
 
 from contextual_lqr import kernels
 
+_TRIANGLES = 32  # that are merged at once
+
 
 def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
     """The square triangular factor of the rows of all blocks.
@@ -42,9 +44,15 @@ def tall_triangle(
     None if that has to be done here: a number is above the limit or not finite, sizes of rows
     differ much, or there is no such kernel.
     """
-    parts: Any = kernels.factor_blocks(columns, chosen, block_rows(len(columns)), limit)
+    n = len(columns)
+    parts: Any = kernels.factor_blocks(columns, chosen, block_rows(n), limit)
     while parts is not None and len(parts) > 1:
-        parts = [triangle(*parts[i : i + 32]) for i in range(0, len(parts), 32)]
+        rows = parts.reshape(-1, n)
+        fewer = kernels.factor_blocks(list(rows.T), None, _TRIANGLES * n, np.inf)
+        if fewer is None:  # they must be sorted first
+            size = _TRIANGLES * n
+            fewer = np.stack([triangle(rows[i : i + size]) for i in range(0, len(rows), size)])
+        parts = fewer
     return None if parts is None else parts[0]
 
 

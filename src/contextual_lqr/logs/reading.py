@@ -36,7 +36,7 @@ from contextual_lqr.logs.partitions import Part, last_rows, whole
 from contextual_lqr.logs.quarantine import BadRows, Quarantine
 from contextual_lqr.logs.report import PLACES, Report, joined
 from contextual_lqr.logs.rows import Columns, LinkedRows, columns_of, same_episode
-from contextual_lqr.logs.sources import find_sources, unused_columns
+from contextual_lqr.logs.sources import find_sources, read_ahead, unused_columns
 
 _LOOK_BACK = (1 << 10, 1 << 13, 1 << 16, 1 << 60)  # rows, until it is known what is carried
 
@@ -72,9 +72,10 @@ class LogReader:
             source, before, first = piece.source, self.report.rows, piece.start + 1
             self._new_file = piece.start == 0
             self._since = 0 if self._new_file else None
-            for frame in source.batches(
+            frames = source.batches(
                 self.description, sort=self.sort, start=piece.start, stop=piece.stop
-            ):
+            )
+            for frame in read_ahead(frames):
                 if len(frame):
                     columns = columns_of(frame, source.name, first, self.description)
                     first += len(frame)

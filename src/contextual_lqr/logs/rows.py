@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -231,6 +232,8 @@ def columns_of(frame: pl.DataFrame, source: str, first: int, about: FleetDescrip
             if series.dtype == pl.String:
                 series = series.str.strip_chars()
             series = series.cast(pl.Float64, strict=False)
+        if series.null_count():
+            series = series.fill_null(math.nan)  # to_numpy would do that more slowly
         values[name] = series.to_numpy()
     step = values.pop("step")
     machine = frame["machine"].cast(pl.String).to_numpy() if "machine" in frame.columns else None

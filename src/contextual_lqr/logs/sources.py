@@ -10,7 +10,9 @@ from __future__ import annotations
 import glob
 import itertools
 import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 BATCH = 1 << 16  # rows
+_AHEAD = 3  # batches
 _TABLES = (".parquet", ".csv")
 _MINARI = "minari:"
 
@@ -50,6 +53,18 @@ class Source:
         if self.kind == "minari":
             return _between(_minari_batches(self, description), start, stop)
         return _table_batches(self, description, sort, start, stop)
+
+
+def read_ahead(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The same frames, read by a thread of their own while earlier ones are in use."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        coming = deque(pool.submit(next, frames, None) for _ in range(_AHEAD))
+        while (frame := coming.popleft().result()) is not None:
+            coming.append(pool.submit(next, frames, None))
+            yield frame
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def find_sources(logs: Sequence[str]) -> list[Source]:
