@@ -24,8 +24,8 @@ from contextual_lqr import InputError
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.experiments import trial as trials
 from contextual_lqr.experiments.config import Config
-from contextual_lqr.experiments.verify.runs import VerifySettings
-from contextual_lqr.experiments.verify.verification import _rows as verified
+from contextual_lqr.experiments.verify.runs import VerifySettings, jobs
+from contextual_lqr.experiments.verify.runs import run as play
 from contextual_lqr.logs import partitions, sources
 from contextual_lqr.logs.fitting import Fit, _learnt, fit
 from contextual_lqr.logs.reading import LogReader
@@ -34,7 +34,7 @@ from fleet_logs import CARTS, DESCRIPTION, cart_rows, write, write_minari
 from test_cli import COMMAND, run
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4, 1.7]
-SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=3, seeds=12, strategies=("certainty",))
+SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=2, seeds=8, strategies=("certainty",))
 # Read by a Python that starts with it in its path: a worker on which nobody installed us.
 LACKING = """
 import importlib.metadata as metadata
@@ -128,7 +128,7 @@ def sweep(workers: int | str) -> list[tuple[Any, Any]]:
     found = dict(in_parallel(partial(trials.run, SWEEP), SWEEP.trials, workers))
     for columns in found.values():
         columns.pop("seconds")
-    assert len(found) == 12
+    assert len(found) == 8
     return [(trial, repr(found[trial])) for trial in SWEEP.trials]
 
 
@@ -180,6 +180,26 @@ def test_a_worker_killed_in_the_middle_changes_nothing(cluster: Cluster, logs: l
         found[trial] = repr(columns)
     assert [(trial, found[trial]) for trial in SWEEP.trials] == played
     cluster.wait(2)
+
+
+def test_an_interrupted_fit_leaves_nothing(
+    cluster: Cluster, logs: list[str], tmp_path: Path
+) -> None:
+    def interrupt(part: float) -> None:
+        raise KeyboardInterrupt
+
+    for workers in (cluster.address, 1, 2):
+        with pytest.raises(KeyboardInterrupt):
+            fit(DESCRIPTION, logs, workers=workers, progress=interrupt, quarantine=tmp_path / "q")
+        assert [one.name for one in tmp_path.iterdir()] == ["logs"]
+    assert tasks_left(cluster) == 0
+
+
+def tasks_left(cluster: Cluster) -> int:
+    from distributed import Client
+
+    with Client(cluster.address, set_as_default=False) as client:
+        return int(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(
@@ -245,11 +265,13 @@ def test_other_logs_sorted_ones_and_verify(
     write(mixed, Path("mixed.parquet"))
     write_minari(frame, "carts/test-v0")
     for logs, sort in ((["*.csv"], False), (["mixed.parquet"], True), (["carts/test-v0"], False)):
-        here = fit(DESCRIPTION, logs, sort=sort, workers=1)
-        assert (here.fleet.decoder.rows, here.fleet.decoder.episodes) == (132, 12)
-        assert bits(fit(DESCRIPTION, logs, sort=sort, workers=cluster.address)) == bits(here)
-    small = VerifySettings(("circle",), seeds=2, short_episodes=5, long_runs=2, long_episodes=100)
-    assert verified(small, cluster.address).equals(verified(small, 1))
+        fitted = fit(DESCRIPTION, logs, sort=sort, workers=1)
+        assert (fitted.fleet.decoder.rows, fitted.fleet.decoder.episodes) == (132, 12)
+        assert bits(fit(DESCRIPTION, logs, sort=sort, workers=cluster.address)) == bits(fitted)
+    runs = [one for one in jobs(VerifySettings(("circle",), 2, short_episodes=5)) if not one.long]
+    here, there = (dict(in_parallel(play, runs, one)) for one in (1, cluster.address))
+    assert len(runs) == 2
+    assert all(there[one].equals(here[one]) for one in runs)
 
 
 def test_the_command_and_its_interruption(cluster: Cluster, tmp_path: Path) -> None:
@@ -275,11 +297,7 @@ def test_the_command_and_its_interruption(cluster: Cluster, tmp_path: Path) -> N
     assert running.returncode == 130
     assert "Finished trials are kept" in said
     assert "Traceback" not in said
-    from distributed import Client
-
-    with Client(cluster.address, set_as_default=False) as client:
-        left = client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
-    assert left == 0
+    assert tasks_left(cluster) == 0
 
 
 # -- cuts, without a cluster ---------------------------------------------------------------------
