@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 import signal
 import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
+from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
@@ -95,12 +97,12 @@ def in_tree(
     if isinstance(workers, str):
         with _connected(workers) as client:
             return _tree_there(client, work, merge, jobs, taken)
-    results = enumerate(map(work, jobs)) if workers == 1 else _in_threads(work, jobs, workers)
+    results = map(work, jobs) if workers == 1 else _in_threads(work, jobs, workers)
     sizes = [len(jobs)]  # how many there are on each level
     while sizes[-1] > 1:
         sizes.append(-(-sizes[-1] // _FAN))
     waiting: dict[tuple[int, int], Kept] = {}
-    for place, (kept, sent) in results:
+    for place, (kept, sent) in enumerate(results):
         taken(place, sent)
         waiting[0, place] = kept
         for level, size in enumerate(sizes[:-1]):
@@ -115,13 +117,14 @@ def in_tree(
 
 def _in_threads(
     work: Callable[[Job], Result], jobs: Sequence[Job], workers: int
-) -> Iterator[tuple[int, Result]]:
-    """The number of each job with its result, as they finish."""
-    pool = ThreadPoolExecutor(workers)
+) -> Iterator[Result]:
+    """The results in the order of the jobs, so that the first error is the first of them."""
+    pool, left = ThreadPoolExecutor(workers), iter(jobs)
     try:
-        number = {pool.submit(work, job): i for i, job in enumerate(jobs)}
-        for future in as_completed(number):
-            yield number[future], future.result()
+        running = deque(pool.submit(work, job) for job in islice(left, 2 * workers))
+        while running:
+            yield running.popleft().result()
+            running.extend(pool.submit(work, job) for job in islice(left, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
 

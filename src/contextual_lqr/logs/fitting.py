@@ -66,7 +66,8 @@ def fit(
     `robust` sets the machines aside that the alarm names. `only` learns from one machine alone.
     Bad rows are written to `quarantine`, if that is given; `strict` refuses them. `workers` are so
     many threads here, as many as there are cores unless given, or those of a Dask scheduler, which
-    read the logs by the same paths.
+    read the logs by the same paths. `progress` is told the part that is done, by one thread at a
+    time.
     """
     if into is not None and (odd := into.description.differences(description, task=False)):
         raise InputError(
@@ -175,7 +176,7 @@ class _Taking:
         self._sizes, self._quarantine, self._progress = sizes, quarantine, progress
         self._waiting: dict[int, Found] = {}
         self._next = 0
-        self._done = [0.0] * len(sizes)
+        self._size, self._total, self._done = sum(sizes), 0.0, [0.0] * len(sizes)
         self._lock = Lock()
         self._stopped = False
 
@@ -201,8 +202,9 @@ class _Taking:
             raise InterruptedError
         if self._progress is not None:
             with self._lock:
-                self._done[number] = part * self._sizes[number]
-                self._progress(min(sum(self._done) / sum(self._sizes), 1.0))
+                self._total += (part - self._done[number]) * self._sizes[number]
+                self._done[number] = part
+                self._progress(min(round(self._total / self._size, 9), 1.0))
 
 
 def _of(batch: Transitions, label: str) -> Array:
