@@ -15,9 +15,9 @@ from peers import ONE_THREAD
 from rich.progress import track
 
 import contextual_lqr as clqr
-from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.files import write_whole
 from contextual_lqr.fleets import FLEETS, misfit, true_decoder, true_system
+from contextual_lqr.parallel import in_parallel
 
 PAGE = Path(__file__).parent.parent / "docs" / "fleets-measured.md"
 FIRST_SEED, EPISODES, UNSEEN = 70_000, 20, 100

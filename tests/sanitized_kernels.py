@@ -41,12 +41,13 @@ for (d, m), batch, horizon in itertools.product(sizes, (1, 3, 4, 6), (1, 2, 5)):
         assert (found.status == right.status).all()
         assert np.allclose(found.cost, right.cost, rtol=1e-6)
 for rows, block, n in itertools.product((1, 3, 17, 100), (1, 16, 40), (1, 2, 5, 12)):
-    left, right = rng.normal(size=(n, rows)), rng.normal(size=(3, rows)) + 1
-    parts = kernels.factor_blocks(left, right, block, 1e9)
-    whole = np.concatenate((left, right)).T
-    assert parts is None or np.allclose(
-        sum(R.T @ R for R in parts), whole.T @ whole, rtol=1e-9, atol=1e-9
-    )
+    columns = rng.normal(size=(n + 3, rows)) + 1
+    for chosen in (None, np.flatnonzero(rng.random(rows) < 0.7)):
+        parts = kernels.factor_blocks(list(columns), chosen, block, 1e9)
+        whole = (columns if chosen is None else columns[:, chosen]).T
+        assert parts is None or np.allclose(
+            sum(R.T @ R for R in parts), whole.T @ whole, rtol=1e-9, atol=1e-9
+        )
 for n, count in itertools.product((1, 2, 5, 12), (1, 3, 12, 40)):
     rows = rng.normal(size=(count, n)) * 10.0 ** rng.uniform(-6, 6, (count, 1))
     R = kernels.factor_rows(rows)

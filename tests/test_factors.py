@@ -16,9 +16,14 @@ compiled = pytest.mark.skipif(kernels.compiled is None, reason="the kernels are 
 @settings(max_examples=40)
 @given(st.integers(1, 9), st.integers(1, 90), st.integers(1, 40), st.integers(0, 99))
 def test_blocks_are_the_triangles_of_numpy(n: int, rows: int, block: int, seed: int) -> None:
-    columns = np.random.default_rng(seed).uniform(0.5, 2, (n, rows))
-    cut = seed % (n + 1)
-    triangles = kernels.factor_blocks(columns[:cut], columns[cut:], block, 2.0)
+    rng = np.random.default_rng(seed)
+    columns, chosen = rng.uniform(0.5, 2, (n, rows)), None
+    if seed % 2:  # some of more rows, the others unfit
+        chosen = np.sort(rng.permutation(rows + 7)[:rows])
+        more = np.full((n, rows + 7), np.nan)
+        more[:, chosen] = columns
+    given_columns = list(columns if chosen is None else more)
+    triangles = kernels.factor_blocks(given_columns, chosen, block, 2.0)
     assert triangles is not None
     assert len(triangles) == -(-rows // block)
     for b, R in enumerate(triangles):
@@ -36,12 +41,12 @@ def test_blocks_are_the_triangles_of_numpy(n: int, rows: int, block: int, seed: 
 def test_rows_that_must_be_sorted_or_refused_are_left_to_numpy(odd: float) -> None:
     columns = np.random.default_rng(0).uniform(1, 2, size=(3, 50))
     columns[1, 30] = odd
-    assert kernels.factor_blocks(columns[:2], columns[2:], 20, np.inf) is None
+    assert kernels.factor_blocks(list(columns), None, 20, np.inf) is None
     columns[:, 30] = 0.0
-    assert kernels.factor_blocks(columns[:2], columns[2:], 20, np.inf) is None
+    assert kernels.factor_blocks(list(columns), None, 20, np.inf) is None
     columns[:, 30] = 1.0
-    assert kernels.factor_blocks(columns[:2], columns[2:], 20, 10.0) is not None
-    assert kernels.factor_blocks(columns[:2], columns[2:], 20, 1.5) is None
+    assert kernels.factor_blocks(list(columns), None, 20, 10.0) is not None
+    assert kernels.factor_blocks(list(columns), None, 20, 1.5) is None
 
 
 @compiled
@@ -79,7 +84,7 @@ def test_a_tall_triangle_says_what_all_rows_say() -> None:
     rng = np.random.default_rng(1)
     rows = rng.uniform(1, 2, (50 * block_rows(5) + 3, 5))
     columns = np.ascontiguousarray(rows.T)
-    R = tall_triangle(columns[:3], columns[3:], 2.0)
+    R = tall_triangle(list(columns), None, 2.0)
     assert R is not None
     assert np.allclose(R.T @ R, rows.T @ rows, rtol=1e-11)
     assert np.allclose(np.abs(R), np.abs(triangle(rows)), rtol=1e-6)

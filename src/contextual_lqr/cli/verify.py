@@ -12,8 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr import kernels
-from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.options import AsJson, chosen_workers
 from contextual_lqr.experiments.verify.checks import Check
 from contextual_lqr.experiments.verify.runs import FLEETS, VerifySettings
 from contextual_lqr.experiments.verify.verification import verification
@@ -28,6 +27,7 @@ def verify(
     episodes: int = 10_000,
     out: Path = Path("verify-report"),
     jobs: int | None = None,
+    cluster: str | None = None,
     radius_factor: float = 1.0,
     as_json: AsJson = False,
 ) -> None:
@@ -49,6 +49,8 @@ def verify(
         Folder for the report, its figures and the rows they are made from.
     jobs
         Processes; as many as there are cores unless given.
+    cluster
+        Run on the workers of this Dask scheduler, tcp://host:8786, instead.
     radius_factor
         Multiply β by this; below 1, the guarantees may fail, and the checks should say so.
     as_json
@@ -62,7 +64,7 @@ def verify(
         long_episodes=episodes,
         radius_factor=radius_factor,
     )
-    found = verification(settings, out, kernels.cores() if jobs is None else jobs)
+    found = verification(settings, out, chosen_workers(jobs, cluster))
     console = Console()
     if as_json:
         console.print_json(json.dumps(found.plain()))

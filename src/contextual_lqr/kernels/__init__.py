@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -133,19 +134,20 @@ def native_recursions(
     return out
 
 
-def factor_blocks(left: Array, right: Array, block: int, limit: float) -> Array | None:
-    """The upper triangles, (blocks, n, n), of every `block` rows.
+def factor_blocks(
+    columns: Sequence[Array], chosen: Array | None, block: int, limit: float
+) -> Array | None:
+    """The upper triangles, (blocks, n, n), of every `block` rows, or of every `block` chosen ones.
 
-    The rows are given by their columns, (n₁, rows) and (n₂, rows), each in one piece. None where
-    the kernels are absent, or the rows are not fit for them: above the limit, of very different
-    size, or not finite.
+    The rows are given by their n columns. None where the kernels are absent, or the rows are not
+    fit for them: above the limit, of very different size, or not finite.
     """
     if _native is None:
         return None
-    n, rows = len(left) + len(right), left.shape[1]
+    n, rows = len(columns), len(columns[0] if chosen is None else chosen)
     triangles = np.empty((-(-rows // block), n, n))
-    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    return triangles if _native.factor_blocks(left, right, block, limit, triangles) else None
+    pieces = [np.ascontiguousarray(column, np.float64) for column in columns]
+    return triangles if _native.factor_blocks(pieces, chosen, block, limit, triangles) else None
 
 
 def factor_rows(rows: Array) -> Array | None:

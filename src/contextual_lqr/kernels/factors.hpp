@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-// The columns, n = n_left + n_right, have `rows` numbers each, and follow one another in `left` and
-// in `right`; every `block` rows give one n × n upper triangle, row by row. `work` has room for
-// (n + 1) · block numbers. False, with nothing of use written, if rows of a block differ too much in
-// size, exceed the limit, or are not finite.
-using Factoring = bool(const double *left, int n_left, const double *right, int n_right,
+// Every `block` rows of n columns give one n × n upper triangle, row by row. The rows are those that
+// are `chosen`, or the first ones if that is null. `work` has room for (n + 1) · block numbers. False,
+// with nothing of use written, if rows of a block differ too much in size, exceed the limit, or are
+// not finite.
+using Factoring = bool(const double *const *columns, int n, const std::int64_t *chosen,
                        std::int64_t rows, std::int64_t block, double limit, double *triangles,
                        double *work);
 

@@ -4,9 +4,11 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -22,6 +24,7 @@ namespace {
 
 using In = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 using Out = nb::ndarray<double, nb::c_contig, nb::device::cpu>;
+using Places = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // The kernels as they were compiled for one kind of processor.
 struct Kernels {
@@ -130,19 +133,29 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     run(problem, std::max(threads, 1));
 }
 
-bool factor_blocks(const In &left, const In &right, std::int64_t block, double limit,
-                   const Out &triangles) {
-    if (left.ndim() != 2 || right.ndim() != 2 || left.shape(1) != right.shape(1) || block < 1)
-        throw std::invalid_argument("left and right must be matrices of as many rows");
-    const auto rows = std::int64_t(left.shape(1));
-    const int n_left = int(left.shape(0)), n_right = int(right.shape(0));
-    const std::int64_t n = n_left + n_right;
-    if (std::int64_t(triangles.size()) != (rows + block - 1) / block * n * n)
+bool factor_blocks(const nb::list &columns, const std::optional<Places> &chosen, std::int64_t block,
+                   double limit, const Out &triangles) {
+    std::vector<In> arrays;
+    std::vector<const double *> starts;
+    for (nb::handle one : columns) {
+        arrays.push_back(nb::cast<In>(one, false));
+        starts.push_back(arrays.back().data());
+        if (arrays.back().ndim() != 1 || arrays.back().size() != arrays[0].size())
+            throw std::invalid_argument("the columns must have one length");
+    }
+    const auto n = std::int64_t(arrays.size());
+    const auto length = n == 0 ? 0 : std::int64_t(arrays[0].size());
+    const std::int64_t *places = chosen ? chosen->data() : nullptr;
+    const std::int64_t rows = chosen ? std::int64_t(chosen->size()) : length;
+    for (std::int64_t i = 0; chosen && i < rows; ++i)
+        if (places[i] < 0 || places[i] >= length)
+            throw std::invalid_argument("a chosen row is not there");
+    if (block < 1 || std::int64_t(triangles.size()) != (rows + block - 1) / block * n * n)
         throw std::invalid_argument("triangles has the wrong size");
     if (n == 0 || rows == 0) return true;
     nb::gil_scoped_release unlocked;
     std::vector<double> work(std::size_t((n + 1) * block));
-    return kernels.factor_blocks(left.data(), n_left, right.data(), n_right, rows, block, limit,
+    return kernels.factor_blocks(starts.data(), int(n), places, rows, block, limit,
                                  triangles.data(), work.data());
 }
 
@@ -251,8 +264,8 @@ NB_MODULE(native, module) {
                nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
                nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),
                nb::arg("failed_step").noconvert(), nb::arg("threads"));
-    module.def("factor_blocks", &factor_blocks, nb::arg("left").noconvert(),
-               nb::arg("right").noconvert(), nb::arg("block"), nb::arg("limit"),
+    module.def("factor_blocks", &factor_blocks, nb::arg("columns"),
+               nb::arg("chosen").noconvert().none(), nb::arg("block"), nb::arg("limit"),
                nb::arg("triangles").noconvert());
     module.def("factor_rows", &factor_rows, nb::arg("rows").noconvert(),
                nb::arg("triangle").noconvert());

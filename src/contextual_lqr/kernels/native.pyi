@@ -29,7 +29,11 @@ def recursions(
     threads: int,
 ) -> None: ...
 def factor_blocks(
-    left: ndarray, right: ndarray, block: int, limit: float, triangles: ndarray
+    columns: list[ndarray],
+    chosen: ndarray | None,
+    block: int,
+    limit: float,
+    triangles: ndarray,
 ) -> bool: ...
 def factor_rows(rows: ndarray, triangle: ndarray) -> bool: ...
 def scatter(

@@ -6,6 +6,7 @@ import io
 import json
 import math
 import time
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,6 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, Ti
 
 from contextual_lqr.checks import require
 from contextual_lqr.errors import InputError
-from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.experiments.verify.checks import Check, all_checks
 from contextual_lqr.experiments.verify.document import supervision, write_page
 from contextual_lqr.experiments.verify.pictures import draw
@@ -28,6 +28,7 @@ from contextual_lqr.experiments.verify.runs import (
     run,
 )
 from contextual_lqr.files import write_whole
+from contextual_lqr.parallel import Workers, in_parallel
 from contextual_lqr.theory import Regularity
 
 
@@ -56,9 +57,11 @@ class Verification:
         return plain
 
 
-def verification(settings: VerifySettings, folder: Path, workers: int) -> Verification:
+def verification(settings: VerifySettings, folder: Path, workers: Workers) -> Verification:
     """Run everything, and write rows, checks, figures and the report into the folder."""
-    require(workers >= 1, f"workers must be at least 1, not {workers!r}")
+    require(
+        isinstance(workers, str) or workers >= 1, f"workers must be at least 1, not {workers!r}"
+    )
     began = time.perf_counter()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -78,7 +81,7 @@ def verification(settings: VerifySettings, folder: Path, workers: int) -> Verifi
     return found
 
 
-def _rows(settings: VerifySettings, workers: int) -> pl.DataFrame:
+def _rows(settings: VerifySettings, workers: Workers) -> pl.DataFrame:
     """The rows of all runs; a bar counts episodes, for runs differ much in length."""
     todo, frames = jobs(settings), []
     lengths = {True: settings.long_episodes, False: settings.short_episodes}
@@ -94,9 +97,10 @@ def _rows(settings: VerifySettings, workers: int) -> pl.DataFrame:
     )
     with progress:
         bar = progress.add_task("playing", total=sum(lengths[job.long] for job in todo))
-        for job, frame in in_parallel(run, todo, workers):
-            frames.append(frame)
-            progress.advance(bar, lengths[job.long])
+        with closing(in_parallel(run, todo, workers)) as results:
+            for job, frame in results:
+                frames.append(frame)
+                progress.advance(bar, lengths[job.long])
     return joined(frames)
 
 
