@@ -192,6 +192,7 @@ def certificate_table(mode: str, runs: dict[str, list[Run]]) -> list[str]:
     heads = [f"interval holds: {name}" for name in SETS]
     heads += ["trust", "of these over 5 %", "over 10 %", "worst trusted"]
     heads += ["caution", "of these bad", "do not use", "of these bad", "bad in all"]
+    heads += ["above the likely excess"]
     lines = [f"### Certificates, {MODES[mode]}", "", f"| fleet | {' | '.join(heads)} |"]
     lines.append("|---" * (len(heads) + 1) + "|")
     for name, found in runs.items():
@@ -212,7 +213,9 @@ def certificate_table(mode: str, runs: dict[str, list[Run]]) -> list[str]:
         cells += [percent(trusted.max()) if len(trusted) else "none"]
         for verdict in ("caution", "do not use"):
             cells += [(verdicts == verdict).sum(), (bad & (verdicts == verdict)).sum()]
-        lines.append(f"| {name} | {' | '.join(map(str, [*cells, bad.sum()]))} |")
+        likely = np.array([c.likely_excess for c in said])
+        cells += [bad.sum(), f"{(excess > likely).mean():.1%}"]
+        lines.append(f"| {name} | {' | '.join(map(str, cells))} |")
     return [*lines, ""]
 
 

@@ -23,8 +23,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr import kernels
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
+from contextual_lqr.certificates.instability import grows
 from contextual_lqr.certificates.moments import step_moments
 from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
 from contextual_lqr.certificates.plausible import PlausibleMachines
@@ -46,7 +46,6 @@ from contextual_lqr.strategies.strategy import Situation
 
 Verdict = Literal["trust", "caution", "do not use"]
 
-GROWTH = 2.0  # a deviation that more than doubles over the episode counts as instability
 # At 2 % for the 95 % quantile, an excess above 5 % is rarer than one in a hundred: it is about a
 # square of Gaussians.
 TRUSTED_EXCESS, REFUSED_EXCESS = 0.02, 0.5
@@ -248,54 +247,11 @@ class _Task:
             own = LinearPolicy(policy.gains[i])
             paid[i] = policy_cost(own, drawn, self.cost, self.start)
             best[i] = optimal_cost(drawn, self.cost, self.start)
-            unstable[i] = grows(A, B, own.gains).mean()
+            unstable[i] = grows(drawn, own.gains, self.cost).mean()
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = (paid - best) / np.abs(best)
         ratio = np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
         return np.quantile(ratio, QUANTILE, axis=1, method="higher"), unstable
-
-
-def grows(
-    A: Float[Array, "n d d"], B: Float[Array, "n d m"], gains: Float[Array, "steps m d"]
-) -> Any:
-    """Whether a mode of the closed loop more than doubles over the episode.
-
-    The transition over the episode is Φ = Π (A + B K_h). Its spectral radius is what a deviation
-    of the state is multiplied by in the long run if episode follows episode; unlike a norm it does
-    not depend on units. A coordinate that stays constant has a mode of 1, and is no instability.
-    """
-    growing = np.zeros(len(A), bool)
-    # A norm is never below the spectral radius: most need no more than it.
-    suspect = np.flatnonzero(~(_growth(A, B, gains) <= GROWTH**2))
-    if not len(suspect):
-        return growing
-    with np.errstate(over="ignore", invalid="ignore"):
-        F = A[suspect, None] + B[suspect, None] @ gains
-        while F.shape[1] > 1:  # neighbours are multiplied, so that few calls do all
-            odd = F[:, F.shape[1] // 2 * 2 :]
-            F = np.concatenate((F[:, 1::2] @ F[:, : F.shape[1] // 2 * 2 : 2], odd), 1)
-        power = Phi = F[:, 0]
-        for _ in range(3):  # ‖Φ⁸‖ ≥ ρ⁸
-            power = power @ power
-        left = ~((power * power).sum((-2, -1)) <= GROWTH**16)
-    finite = np.isfinite(Phi).all((-2, -1))
-    growing[suspect[~finite]] = True
-    some = left & finite
-    if some.any():
-        growing[suspect[some]] = np.abs(np.linalg.eigvals(Phi[some])).max(-1) > GROWTH
-    return growing
-
-
-def _growth(A: Array, B: Array, gains: Array) -> Float[Array, " n"]:
-    """‖Φ‖², the sum over unit starts of what the policy costs if only the last state counts."""
-    n, d, m = B.shape
-    steps = len(gains)
-    Q = np.zeros((1, steps + 1, d, d))
-    Q[0, -1] = np.eye(d)
-    found = kernels.recursions(
-        A, B, Q, np.zeros((1, steps, m, m)), None, None, policy=gains[None], batch=n, values=True
-    )
-    return np.asarray(np.einsum("nii->n", found.values[:, 0]))
 
 
 def _judge(
