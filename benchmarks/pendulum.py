@@ -49,7 +49,7 @@ class Task:
 TASKS = (
     Task("Gymnasium's starts", 0.01, 1000),
     Task("hard starts", 0.15, 250, compared=True),
-    Task("Gymnasium's starts, cheap inputs", 0.01, 1000, 0.01),
+    Task("Gymnasium's starts, cheap inputs", 0.01, 250, 0.01),
 )
 OWN = "its own"  # the reference: each machine with the controller of its own linearisation
 

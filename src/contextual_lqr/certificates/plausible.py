@@ -22,6 +22,7 @@ from contextual_lqr.factors import solve_triangle
 from contextual_lqr.lqr import cost_and_gradient, policy_cost_and_gradient
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
 
+_WORTHWHILE = 1e-4  # a round that gains less, relative to the cost, is the last
 _STEPS = (1.0, 0.5, 0.2, 0.05)  # towards the point where the linear part is extreme
 
 
@@ -93,15 +94,16 @@ class PlausibleMachines:
                 costs = np.stack(values)
                 least, rows = costs.argmin(0), np.arange(len(active))
                 lowest, before = costs[least, rows], found[active]
-                better = lowest < before - 1e-9 * np.abs(before)
+                better = lowest < before - _WORTHWHILE * np.abs(before)
                 if sign < 0 and not step:
                     better = np.isfinite(lowest)  # leave the first basin, even upwards
+                    found[active[better]] = lowest[better]
+                found[active] = np.fmin(found[active], lowest)
                 if not better.any():
                     break
                 least, rows, active = least[better], rows[better], active[better]
                 here = here.at(better)
                 own = None if own is None else LinearPolicy(own.gains[better])
-                found[active] = lowest[better]
                 Y = np.stack(tried)[least, rows]
                 towards = self._extreme(np.stack(slopes)[least, rows])
             best = np.fmin(best, found)
