@@ -84,34 +84,24 @@ used for tuning.
 
 The context enters in one of four ways: through six physical features, each in the columns where
 physics puts it; the same six in every column; linearly, as the three numbers themselves and a
-constant; or not at all, one controller for all machines. Starts are Gymnasium's own, every
-coordinate of the state within ±0.01, for 1000 steps (40 s), and hard ones, within ±0.15, for 250
-steps; beyond 0.2 rad a pole counts as fallen.
+constant; or not at all, one controller for all machines. Three tasks, all from the same learning:
 
-| start | features | balanced of {UNSEEN}, each seed | median | worst | fell after, median |
-|---|---|---|---|---|---|
+- Gymnasium's starts, every coordinate of the state within ±0.01, for 1000 steps (40 s);
+- hard starts, within ±0.15, for 250 steps; beyond 0.2 rad a pole counts as fallen. What the machine
+  pays is compared with what it pays by *its own* controller from the same start: that of its step
+  linearised by differences of the engine, which no learner sees. Median / 95 % / 99 % of machines;
+- Gymnasium's starts with cheap inputs, for 250 steps: controllers for an input weight of 0.01
+  instead of 1. What was learnt is the same; a controller of it is asked for another cost.
+
+| task | features | balanced of {UNSEEN}, by seed | median | worst | fell after | above its own |
+|---|---|---|---|---|---|---|
 """
 
 
 CONCLUSIONS = """
 ## How to read it
 
-- **With physical features where physics puts them** all 500 machines stay up from Gymnasium's
-  starts, and 499 of 500 from the hard ones. The target was 95 of 100 in the median seed and 85 in
-  the worst.
-- **The same six features in every column are worse,** 88 to 100 of 100 from Gymnasium's starts.
-  They are 30 columns of Θ instead of 16. In the falls we looked at, while tuning, carts crept to
-  the end of the rail: how position enters is badly known then, and it does not enter at all.
-- **Balancing hardly needs the context.** One controller for all machines balances 97 to 100 of 100
-  from Gymnasium's starts and 93 to 100 from the hard ones. The context entering linearly is worse
-  than none in its worst seeds (88 and 86). A rough prototype had 0 and 41 to 64 there; with this
-  agent and these weights we do not see that. Our guess, not tested: the motor is strong (300 N) and
-  the weights are mild, so one controller is robust. What good features buy here is the last few
-  machines of a hundred, not the first ninety.
-- The seeds from 90000 were not looked at before. Those from 80000 were: after a run on them the six
-  features were given columns of their own, and hard starts were added. On them the figures were
-  100 in every seed (physical, both starts), 92 to 99 (six everywhere), 96 to 100 (linear) and 97 to
-  100 (none) from Gymnasium's starts.
+PLACEHOLDER
 """.splitlines()
 
 
@@ -193,7 +183,9 @@ def balance_rows(found: dict[tuple[str, int], Run], seeds: list[int]) -> list[st
 
 def percent(part: float) -> str:
     """A part of one; what fell has no cost."""
-    return f"{100 * part:.2g} %" if part < 10 else "fell" if part == np.inf else f"{part:.0f} times"
+    if part == np.inf:
+        return "fell"
+    return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"
 
 
 def main() -> None:

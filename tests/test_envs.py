@@ -20,12 +20,14 @@ from contextual_lqr import (
     InputError,
     LinearPolicy,
     QuadraticCost,
+    Trajectory,
 )
 from contextual_lqr.envs import IDS, PENDULUM, FleetEnv, FromCARL, rollout
 from contextual_lqr.envs.inverted_pendulum import (
     CART,
     LENGTH,
     POLE,
+    RANGES,
     InvertedPendulum,
     _machine,
     inverted_pendulum,
@@ -277,6 +279,15 @@ def test_nobody_knows_the_pendulums_truth() -> None:
         )
     with pytest.raises(InputError, match="features must be one of"):
         inverted_pendulum("quadratic")
+
+
+def test_without_a_context_there_is_one_controller_for_all() -> None:
+    fleet, rng = inverted_pendulum("none"), np.random.default_rng(3)
+    agent = fleet.agent()
+    steps = rng.normal(scale=0.01, size=(20, 4))
+    agent.tell(fleet.sample_context(rng), Trajectory(steps, 0.1 * rng.normal(size=(19, 1))))
+    light, heavy = ({name: pair[i] for name, pair in RANGES.items()} for i in (0, 1))
+    assert np.array_equal(agent.controller(light).gains, agent.controller(heavy).gains)
 
 
 # -- CARL --------------------------------------------------------------------------------------
