@@ -6,7 +6,6 @@ chosen on seeds 0 to 2; that features have columns of their own, after a look at
 
 import os
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -101,7 +100,31 @@ constant; or not at all, one controller for all machines. Three tasks, all from 
 CONCLUSIONS = """
 ## How to read it
 
-PLACEHOLDER
+- **With physical features where physics puts them** all 500 machines stay up from Gymnasium's
+  starts, and 499 of 500 from the hard ones. The target was 95 of 100 in the median seed and 85 in
+  the worst.
+- **The same six features in every column are worse,** 88 to 100 of 100 from Gymnasium's starts.
+  They are 30 columns of Θ instead of 16. In the falls we looked at, while tuning, carts crept to
+  the end of the rail: how position enters is badly known then, and it does not enter at all.
+- **Balancing hardly needs the context; controlling well does.** One controller for all machines
+  balances 97 to 100 of 100 from Gymnasium's starts, the context entering linearly 88 to 99. (A
+  rough prototype had 0 and 41 to 64. We do not see that.) But from hard starts one machine in
+  twenty pays over 23 times what it would by its own controller if there is no context, 5 times with
+  linear contexts, and 1.8 times with physical features.
+- **Why one controller for all balances nearly all.** It is not the small starts: from ±0.15 it
+  balances 93 to 100. It is the weights, which make inputs dear: 1 for 100 N. Gains are then mild,
+  and a mild controller for the mean machine stabilises 97 of 100, as the last table shows without
+  any learning. With inputs a hundred times cheaper the best fit without a context stabilises 84 of
+  100, and what was learnt balances 83 to 96; with physical features 98 to 100.
+- **The physical features pay 10 % in the median, and need not.** Their best Θ is within 0.1 % of
+  the optimum. What is learnt depends on how training begins: on seeds 5 and 6, with starts within
+  ±0.05 instead of ±0.01, the median fell from 5 % and 3 % to 0.3 % and -0.2 %, and 4 of 80 training
+  poles fell instead of 1. The likely reason is that the engine's pole leans by 0.0017 rad, of which
+  a model without a constant knows nothing, and which is not little beside 0.01.
+- The seeds from 90000 were not looked at before the first two tasks were laid out; the third, and
+  the comparison with each machine's own controller, were added later, with the features and weights
+  as they were. Seeds from 80000 were looked at: after a run on them the six features were given
+  columns of their own, and hard starts were added.
 """.splitlines()
 
 
@@ -181,6 +204,44 @@ def balance_rows(found: dict[tuple[str, int], Run], seeds: list[int]) -> list[st
     return lines
 
 
+def best_fits() -> list[str]:
+    """What each map allows: the Θ nearest to 128 linearised machines, on 100 others."""
+    lines = [
+        "",
+        "## What the features allow",
+        "",
+        "No learning: for each map the Θ that is nearest to 128 machines as linearised, by least",
+        f"squares, and its controllers for {UNSEEN} others, linearised too. The loop is stable if",
+        "the first gain, held, brings every state home. Cost above the optimum of 250 steps from",
+        "0.1 rad, median / 95 % of the machines, for the usual weight of the input and the cheap one.",
+        "",
+        "| features | weight 1: stable | above optimum | weight 0.01: stable | above optimum |",
+        "|---|---|---|---|---|",
+    ]
+    fleet, rng = inverted_pendulum(), np.random.default_rng(FIRST_SEED)
+    contexts = [fleet.sample_context(rng) for _ in range(128 + UNSEEN)]
+    M = np.stack([np.hstack((one.A, one.B)) for one in map(linearised, contexts)])
+    truth = clqr.LinearSystem(M[128:, :, :4], M[128:, :, 4:])
+    start = np.array([0.0, 0.1, 0.0, 0.0])
+    for name, make in MAPS.items():
+        G = make().matrices(contexts)
+        rows, columns = (np.concatenate(list(one[:128]), axis=1).T for one in (G, M))
+        found = np.linalg.lstsq(rows, columns, rcond=None)[0].T @ G[128:]
+        cells = []
+        for weight in (1.0, 0.01):
+            cost = Task("", 0.1, 250, weight).cost
+            policy = clqr.solve(clqr.LinearSystem(found[..., :4], found[..., 4:]), cost).policy
+            loops = truth.A + truth.B @ policy.gains[:, 0]
+            stable = (np.abs(np.linalg.eigvals(loops)).max(1) < 1).sum()
+            excess = clqr.policy_cost(policy, truth, cost, start)
+            excess = excess / clqr.optimal_cost(truth, cost, start) - 1
+            tails = np.quantile(excess, [0.5, 0.95], method="higher")
+            shown = [percent(one) if one < 100 else "diverges" for one in tails]
+            cells += [f"{stable} of {UNSEEN}", " / ".join(shown)]
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return lines
+
+
 def percent(part: float) -> str:
     """A part of one; what fell has no cost."""
     if part == np.inf:
@@ -192,15 +253,14 @@ def main() -> None:
     """Run everything, and write the page."""
     seeds = list(range(FIRST_SEED, FIRST_SEED + int(sys.argv[1] if len(sys.argv) > 1 else 5)))
     jobs = [(name, seed) for seed in seeds for name in MAPS]
-    begin = time.perf_counter()
     work = in_parallel(run, jobs, int(os.environ.get("WORKERS", "2")))
     found = dict(track(work, "balancing", len(jobs)))
-    page = written(found, seeds, (time.perf_counter() - begin) / 60)
+    page = written(found, seeds)
     write_whole(PAGE, page.encode())
     print(page)
 
 
-def written(found: dict[tuple[str, int], Run], seeds: list[int], minutes: float) -> str:
+def written(found: dict[tuple[str, int], Run], seeds: list[int]) -> str:
     """The page."""
     page = TEXT.splitlines() + balance_rows(found, seeds)
     page += ["", "| features | training episodes that fell | rows learnt |", "|---|---|---|"]
@@ -208,7 +268,8 @@ def written(found: dict[tuple[str, int], Run], seeds: list[int], minutes: float)
         runs = [found[name, seed] for seed in seeds]
         fallen, rows = sum(one.fallen for one in runs), np.median([one.rows for one in runs])
         page.append(f"| {name} | {fallen} of {EPISODES * len(seeds)} | {rows:g} |")
-    page += [*CONCLUSIONS, "", f"Measured in {minutes:.1f} minutes."]
+    page += best_fits()
+    page += CONCLUSIONS
     return "\n".join(page).rstrip() + "\n"
 
 

@@ -145,7 +145,7 @@ def certify_many(
     and takes their inputs as chosen without regard to the noise; a number or a rule is the β of a
     `ConfidenceSet`. `delta` is the probability with which the interval may miss. `draws` is the
     number of posterior draws, from `rng` (by default always the same). Without `bounds` the ends
-    are only searched for, in about half the time, and not certain. `progress` is told how many
+    are only searched for, in less than half the time, and not certain. `progress` is told how many
     machines have been done since it was last called.
     """
     task = _Task(decoder, cost, start, noise, radius, delta, draws, bounds, rng)
