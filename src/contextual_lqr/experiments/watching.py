@@ -38,6 +38,7 @@ STRATEGIES: dict[str, Callable[[], Strategy | None]] = {
     "sampled": SampledOptimism,
 }
 SHOWN_EPISODES, SHOWN_FRAMES, UNSEEN = 8, 30, 20
+EACH, PAUSE = 80, 800  # milliseconds a picture is shown, and the last of an episode
 
 
 @dataclass(frozen=True)
@@ -148,8 +149,10 @@ def cost_along(fleet: Fleet, played: Trajectory) -> float:
     return float(np.einsum("hi,hij,hj", x, Q, x) + np.einsum("hi,hij,hj", u, R, u))
 
 
-def frames(stage: Stage, shown: list[Played]) -> Iterator[UInt8[Array, "height width 3"]]:
-    """Pictures of some of the episodes, the first ones and the last among them."""
+def frames(
+    stage: Stage, shown: list[Played]
+) -> Iterator[tuple[UInt8[Array, "height width 3"], int]]:
+    """Pictures of some episodes, the first and the last among them, and how long to show each."""
     last = len(shown) - 1
     chosen = sorted(
         {round(last * (i / (SHOWN_EPISODES - 1)) ** 1.5) for i in range(SHOWN_EPISODES)}
@@ -160,9 +163,10 @@ def frames(stage: Stage, shown: list[Played]) -> Iterator[UInt8[Array, "height w
         title = f"{stage.name.replace('-', ' ')}, episode {played.episode} of {len(shown)}"
         steps = np.unique(np.linspace(0, len(u), min(len(u) + 1, SHOWN_FRAMES)).round().astype(int))
         for h in steps:
-            yield picture(
+            drawn = picture(
                 stage.name, stage.fleet, played.context, list(x[: h + 1]), list(u[:h]), title
             )
+            yield drawn, EACH if h < len(u) else PAUSE
 
 
 def animation_path(path: str | Path) -> Path:
@@ -173,13 +177,13 @@ def animation_path(path: str | Path) -> Path:
     return target
 
 
-def write_animation(path: Path, pictures: list[Array], each: int = 80) -> None:
-    """An animated GIF, `each` milliseconds a picture, written whole or not at all."""
+def write_animation(path: Path, pictures: list[tuple[Array, int]]) -> None:
+    """An animated GIF of pictures and the milliseconds of each, written whole or not at all."""
     from PIL import Image
 
     first, *rest = (
-        Image.fromarray(one).quantize(128, Image.Quantize.MAXCOVERAGE) for one in pictures
+        Image.fromarray(one).quantize(128, Image.Quantize.MAXCOVERAGE) for one, _ in pictures
     )
-    content = io.BytesIO()
-    first.save(content, "GIF", save_all=True, append_images=rest, duration=each, loop=0)
+    content, times = io.BytesIO(), [each for _, each in pictures]
+    first.save(content, "GIF", save_all=True, append_images=rest, duration=times, loop=0)
     write_whole(path, content.getvalue())
