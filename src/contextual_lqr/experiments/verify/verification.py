@@ -6,13 +6,12 @@ import io
 import json
 import math
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from contextual_lqr.checks import require
 from contextual_lqr.errors import InputError
@@ -56,8 +55,16 @@ class Verification:
         return plain
 
 
-def verification(settings: VerifySettings, folder: Path, workers: int) -> Verification:
-    """Run everything, and write rows, checks, figures and the report into the folder."""
+def verification(
+    settings: VerifySettings,
+    folder: Path,
+    workers: int,
+    progress: Callable[[int], object] = lambda _: None,
+) -> Verification:
+    """Run everything, and write rows, checks, figures and the report into the folder.
+
+    `progress` is told how many episodes of `settings.total_episodes` more have been played.
+    """
     require(workers >= 1, f"workers must be at least 1, not {workers!r}")
     began = time.perf_counter()
     try:
@@ -65,7 +72,7 @@ def verification(settings: VerifySettings, folder: Path, workers: int) -> Verifi
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from error
     constants = {name: constants_of(name, settings.margin) for name in settings.fleets}
-    rows = _rows(settings, workers)
+    rows = _rows(settings, workers, progress)
     checks = all_checks(rows, constants, settings.delta, settings.fit_from)
     acted = supervision(rows, constants)
     content = io.BytesIO()
@@ -78,25 +85,14 @@ def verification(settings: VerifySettings, folder: Path, workers: int) -> Verifi
     return found
 
 
-def _rows(settings: VerifySettings, workers: int) -> pl.DataFrame:
-    """The rows of all runs; a bar counts episodes, for runs differ much in length."""
-    todo, frames = jobs(settings), []
-    lengths = {True: settings.long_episodes, False: settings.short_episodes}
-    console = Console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} episodes"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with progress:
-        bar = progress.add_task("playing", total=sum(lengths[job.long] for job in todo))
-        for job, frame in in_parallel(run, todo, workers):
-            frames.append(frame)
-            progress.advance(bar, lengths[job.long])
+def _rows(
+    settings: VerifySettings, workers: int, progress: Callable[[int], object]
+) -> pl.DataFrame:
+    """The rows of all runs."""
+    frames = []
+    for _, frame in in_parallel(run, jobs(settings), workers):
+        frames.append(frame)
+        progress(len(frame))
     return joined(frames)
 
 
