@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -45,7 +46,7 @@ MISSING = {  # a file that is not there, and what is said of it
     "reproduce": ("--config none.json", "there is no file none.json"),
     "check": ("fleet.tom", "there is no file fleet.tom; did you mean fleet.toml?"),
     "fit": ("none a.csv -o x", "there is no file none; `contextual-lqr new none` writes one"),
-    "merge": ("a.decoder x.decoder -o y", "there is no file x.decoder; did you mean a.decoder?"),
+    "merge": ("a.decoder a.decodr -o y", "there is no file a.decodr; did you mean a.decoder?"),
     "design": ("none --context mass=2", "there is no file none; `contextual-lqr fit"),
     "simulate": ("none --context mass=2", "there is no file none; `contextual-lqr fit"),
     "advise": ("a.decoder --candidates machine.csv", "did you mean machines.csv?"),
@@ -272,3 +273,74 @@ def test_json_has_no_number_that_is_none(capsys: pytest.CaptureFixture[str]) -> 
     text = capsys.readouterr().out
     assert "β" in text
     assert json.loads(text) == {"β": [None, [None, 1.5]]}
+
+
+TABS = [  # what is typed before Tab, and what must be offered
+    ("des", {"design"}),
+    ("fit --ro", {"--robust"}),
+    ("play --fleet he", {"heating"}),
+    ("design fl", {"fleet.decoder"}),
+    ("check fleet.toml lo", {"log.csv"}),
+    ("completion f", {"fish"}),
+]
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("shells")
+    for name in ("fleet.decoder", "log.csv"):
+        (folder / name).touch()
+    for shell in ("bash", "zsh", "fish"):
+        script = cli.app.generate_completion(shell=shell)  # type: ignore[arg-type]
+        (folder / f"script.{shell}").write_text(script)
+    return folder
+
+
+@pytest.mark.parametrize(("typed", "offered"), TABS)
+def test_tab_completes_in_bash(typed: str, offered: set[str], scripts: Path) -> None:
+    words = ["contextual-lqr", *typed.split(" ")]
+    listed = " ".join(f"'{word}'" for word in words)
+    program = f"""source script.bash
+        COMP_WORDS=({listed}); COMP_CWORD={len(words) - 1}
+        _contextual_lqr; printf '%s\\n' "${{COMPREPLY[@]}}" """
+    done = subprocess.run(
+        ["bash", "--norc", "-c", program], cwd=scripts, capture_output=True, text=True, check=True
+    )
+    assert set(done.stdout.split()) == offered
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="fish is not installed")
+@pytest.mark.parametrize(("typed", "offered"), TABS)
+def test_tab_completes_in_fish(typed: str, offered: set[str], scripts: Path) -> None:
+    program = f"source script.fish; complete -C 'contextual-lqr {typed}'"
+    done = subprocess.run(
+        ["fish", "--no-config", "-c", program],
+        cwd=scripts,
+        capture_output=True,
+        text=True,
+        check=True,
+        env=os.environ | {"HOME": str(scripts)},
+    )
+    assert {line.split("\t")[0] for line in done.stdout.splitlines()} >= offered
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="zsh is not installed")
+def test_the_script_is_sound_in_zsh(scripts: Path) -> None:
+    subprocess.run(["zsh", "-n", "script.zsh"], cwd=scripts, check=True)
+
+
+def test_completion_is_installed_where_the_shell_looks(
+    command: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "ZDOTDIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    code, text, said = command("completion", "--install")
+    assert (code, said) == (0, "")
+    path = Path(text.split(" is written")[0])
+    assert path.is_relative_to(tmp_path)
+    assert "contextual-lqr" in path.read_text()
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    code, text, said = command("completion")
+    assert (code, text) == (2, "")
+    assert "Say bash, zsh or fish" in said

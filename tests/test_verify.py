@@ -153,6 +153,7 @@ def test_a_run_is_the_same_again_and_others_are_not() -> None:
     assert not one["regret"].equals(other["regret"])
 
 
+@pytest.mark.slow
 def test_a_long_run_has_what_the_rates_need() -> None:
     found = run(Job(SMALL, "circle", True, 0))
     assert len(found) == 100
