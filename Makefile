@@ -18,8 +18,8 @@ demo: .venv/run.stamp  ## the paper's experiments with three seeds, about a minu
 	@$(BIN)/contextual-lqr reproduce --seeds 3 --out results/demo
 
 test: .venv/test.stamp  ## the whole suite
-	@$(BIN)/python -m pytest -n auto tests
-	@$(BIN)/python -m pytest README.md docs  # the blocks of a page share names: in order, together
+	@$(BIN)/python -m pytest -n auto --dist worksteal tests
+	@$(BIN)/python -m pytest -n auto --dist loadfile README.md docs  # a page's blocks share names
 
 lint: .venv/lint.stamp  ## style, types, and the order of imports
 	@$(BIN)/ruff check .

@@ -1,12 +1,18 @@
 """The package builds with a compiler and without one, and the compiled kernels are sound."""
 
+import json
 import os
+import re
 import subprocess
 import sys
-import sysconfig
+import venv
+from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+
+from fleet_logs import cart_rows, write
 
 ROOT = Path(__file__).parent.parent
 pytestmark = pytest.mark.slow
@@ -28,35 +34,87 @@ def run(*command: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return done
 
 
-def built_and_used(tmp_path: Path, **environment: str) -> tuple[str, str, str]:
-    """The wheel's name, and what a program that uses it prints, as output and as log."""
+def wheel_of(tmp_path: Path, **environment: str) -> Path:
     pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
     run(
         *pip, "wheel", "--no-build-isolation", "--no-deps", "--wheel-dir", str(tmp_path),
         f"--config-settings=build-dir={tmp_path}/build", str(ROOT), **environment,
     )  # fmt: skip
     (wheel,) = tmp_path.glob("*.whl")
-    site = tmp_path / "site"
-    run(*pip, "install", "--no-deps", "--target", str(site), str(wheel))
-    # -S: without it, the editable install of this environment would come first.
-    path = os.pathsep.join([str(site), sysconfig.get_path("purelib")])
-    used = run(sys.executable, "-S", "-c", USE, PYTHONPATH=path)
-    return wheel.name, used.stdout, used.stderr
+    return wheel
 
 
-def test_with_a_compiler_the_kernels_are_compiled(tmp_path: Path) -> None:
-    wheel, output, log = built_and_used(tmp_path)
-    assert "none-any" not in wheel
-    assert output.split()[0] in ("avx2", "baseline")
-    assert log == ""
+def needed(name: str, found: dict[str, Distribution] | None = None) -> dict[str, Distribution]:
+    """The packages that pip would install with one, without any of its extras."""
+    found = {} if found is None else found
+    for text in distribution(name).requires or ():
+        one = Requirement(text)
+        wanted = one.marker is None or any(
+            one.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)
+        )
+        key = re.sub(r"[-_.]+", "-", one.name).lower()
+        if wanted and key not in found:
+            found[key] = distribution(one.name)
+            needed(one.name, found)
+    return found
+
+
+def bare_environment(folder: Path, wheel: Path) -> Path:
+    """A virtual environment as `pip install` of the wheel makes it, without the network.
+
+    What the wheel needs is linked from this environment; an extra is nowhere to be found.
+    """
+    venv.create(folder, with_pip=False)
+    (site,) = folder.glob("lib/python*/site-packages")
+    for one in needed("contextual-lqr").values():
+        for top in {file.parts[0] for file in one.files or () if file.parts[0] != ".."}:
+            there = Path(str(one.locate_file(top)))
+            if there.exists() and not (site / top).exists():
+                (site / top).symlink_to(there)
+    pip = (sys.executable, "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "--python", str(folder / "bin" / "python"), "install", "--no-deps", str(wheel))
+    return folder / "bin"
+
+
+def test_a_wheel_in_a_bare_environment_reproduces_and_designs(tmp_path: Path) -> None:
+    wheel = wheel_of(tmp_path)
+    assert "none-any" not in wheel.name
+    bare = bare_environment(tmp_path / "bare", wheel)
+    ours = str(bare / "contextual-lqr")
+    output = run(str(bare / "python"), "-W", "error", "-c", USE)
+    assert output.stdout.split()[0] in ("avx2", "baseline")
+    assert output.stderr == ""
+
+    def use(*command: str, code: int = 0) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            [ours, *command], cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done.stdout + done.stderr
+        return done
+
+    few = "--paths circle --decays 0.7 --episodes 3 --seeds 2 --strategies certainty --jobs 2"
+    found = json.loads(use("reproduce", *few.split(), "--json").stdout)
+    assert found["failed"] == 0
+    assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
+    use("new", "fleet.toml")
+    write(cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20), tmp_path / "a.csv")
+    use("fit", "fleet.toml", "a.csv", "-o", "fleet.decoder")
+    designed = use("design", "fleet.decoder", "--context", "mass=2", "--quick", "--json")
+    assert json.loads(designed.stdout)["machines"][0]["verdict"] == "trust"
+    said = use("play", "--fleet", "inverted-pendulum", code=1).stderr
+    assert "pip install 'contextual-lqr[mujoco]'" in said
+    said = use("check", "fleet.toml", "minari:carts/none-v0", code=1).stderr
+    assert "pip install 'contextual-lqr[minari]'" in said
 
 
 def test_without_a_compiler_the_reference_runs_and_one_line_says_so(tmp_path: Path) -> None:
-    wheel, output, log = built_and_used(tmp_path, CXX=str(tmp_path / "no-compiler"))
-    assert wheel.endswith("py3-none-any.whl")
-    assert output.split() == ["None", "1.6"]  # P: 1, 1.5, 1.6 by hand
-    assert len(log.splitlines()) == 1
-    assert "compiled kernels are not available" in log
+    wheel = wheel_of(tmp_path, CXX=str(tmp_path / "no-compiler"))
+    assert wheel.name.endswith("py3-none-any.whl")
+    bare = bare_environment(tmp_path / "bare", wheel)
+    used = run(str(bare / "python"), "-c", USE)
+    assert used.stdout.split() == ["None", "1.6"]  # P: 1, 1.5, 1.6 by hand
+    assert len(used.stderr.splitlines()) == 1
+    assert "compiled kernels are not available" in used.stderr
 
 
 def test_kernels_under_address_and_undefined_behaviour_sanitizers(tmp_path: Path) -> None:

@@ -34,16 +34,13 @@ def command(*arguments: str) -> int:
     return 0
 
 
-def refused(
-    arguments: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> str:
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     """What the command says, on one line, when it fails."""
     capsys.readouterr()
-    monkeypatch.setattr(cli, "app", lambda: app(arguments))
     with pytest.raises(SystemExit) as left:
-        cli.main()
+        cli.main(arguments)
     said = capsys.readouterr()
-    assert left.value.code == 1
+    assert left.value.code == 2
     assert said.out == ""
     assert "Traceback" not in said.err
     return said.err.replace("\n", " ")
@@ -70,11 +67,11 @@ def test_from_nothing_to_a_decoder(folder: Path, capsys: pytest.CaptureFixture[s
 
 
 def test_new_writes_what_check_accepts_and_overwrites_nothing(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("new", "mine.toml") == command("check", "mine.toml") == 0
     Path("mine.toml").write_text("precious")
-    assert "exists already" in refused(["new", "mine.toml"], monkeypatch, capsys)
+    assert "exists already" in refused(["new", "mine.toml"], capsys)
     assert Path("mine.toml").read_text() == "precious"
 
 
@@ -110,9 +107,9 @@ def test_fit_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["fit", "fleet.toml", "a.csv"], "-o fleet.decoder"),
         (["fit", "fleet.toml", "a.csv", "-o", "no/where.decoder"], "folder that exists"),
-        (["fit", "fleet.toml", "a.csv", "--into", "none.decoder"], "there is no file"),
+        (["fit", "fleet.toml", "a.csv", "--into", "none.decoder"], "there is no file none.decoder"),
         (["fit", "fleet.toml", "nothing.csv", "-o", "x.decoder"], "no log is named"),
-        (["fit", "none.toml", "a.csv", "-o", "x.decoder"], "contextual-lqr new"),
+        (["fit", "none.toml", "a.csv", "-o", "x.decoder"], "did you mean fleet.toml?"),
         (["fit", "fleet.toml", "a.csv", "--into", "cut.decoder"], "cut.decoder is damaged"),
         (["merge", "cut.decoder", "-o", "x.decoder"], "at least two"),
     ],
@@ -121,36 +118,31 @@ def test_a_refusal_is_a_sentence_and_leaves_nothing(
     arguments: list[str],
     said: str,
     folder: Path,
-    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("cut.decoder").write_bytes(b"\x10\x00\x00")
     before = sorted(os.listdir())
-    assert said in refused(arguments, monkeypatch, capsys)
+    assert said in refused(arguments, capsys)
     assert sorted(os.listdir()) == before
 
 
 def test_merge_refuses_another_description(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("other.toml").write_text(STARTING_FILE.replace("horizon = 30", "horizon = 20"))
     command("fit", "fleet.toml", "a.csv", "-o", "a.decoder")
     command("fit", "other.toml", "b.parquet", "-o", "b.decoder")
     arguments = ["merge", "a.decoder", "b.decoder", "-o", "c.decoder"]
-    assert "differently, in horizon" in refused(arguments, monkeypatch, capsys)
+    assert "differently, in horizon" in refused(arguments, capsys)
     assert not Path("c.decoder").exists()
 
 
-def test_a_folder_without_permission(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_without_permission(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     closed = Path("closed")
     closed.mkdir(mode=0o500)
     if os.access(closed, os.W_OK):  # root may write everywhere, but not here
         closed = Path("/proc")
-    said = refused(
-        ["fit", "fleet.toml", "a.csv", "-o", str(closed / "x.decoder")], monkeypatch, capsys
-    )
+    said = refused(["fit", "fleet.toml", "a.csv", "-o", str(closed / "x.decoder")], capsys)
     assert f"cannot write {closed}/x.decoder" in said
 
 

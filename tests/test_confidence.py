@@ -225,6 +225,7 @@ def test_the_radius_grows_with_data_and_from_the_same_start() -> None:
         before = after
 
 
+@pytest.mark.slow
 def test_the_truth_is_inside_after_every_episode() -> None:
     rng, sigma = np.random.default_rng(10), 0.1
     rule = DeterminantRadius(float(np.linalg.norm(THETA)), sigma, 0.1)

@@ -251,6 +251,7 @@ def test_a_copy_is_independent() -> None:
 # -- the noise ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("machines", "push", "unknowns"), [(3, 1.0, 6), (1, 1.0, 3), (3, 0.0, 4)])
 def test_noise_estimate_is_unbiased(machines: int, push: float, unknowns: int) -> None:
     """Also where the data leave columns undetermined: one machine alone, or inputs of zero."""

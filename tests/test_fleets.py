@@ -193,6 +193,7 @@ def test_the_features_are_as_good_as_they_are_said_to_be(name: str) -> None:
         assert paid <= (1 + 2e-4) * optimal_cost(truth, fleet.cost, fleet.start)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "adapt", "episodes"),
     [("cart-pole", "step", 8), ("quadrotor", "episode", 15)],

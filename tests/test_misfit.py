@@ -23,6 +23,7 @@ def masses(seed: int, n: int = 40) -> list[float]:
     return [float(m) for m in np.random.default_rng(seed).uniform(0.5, 5, n)]
 
 
+@pytest.mark.slow
 def test_two_mislabelled_machines_of_forty_are_named_and_set_aside(tmp_path: Path) -> None:
     labels = masses(1)
     wrong = {7: 2 * labels[7], 23: labels[23] / 2}

@@ -255,6 +255,7 @@ def test_certainty_equivalence_plays_the_estimate(fleet: str, dither: float) -> 
         )
 
 
+@pytest.mark.slow
 @every_fleet
 def test_thompson_draws_have_the_spread_of_the_posterior(fleet: str) -> None:
     """(Θ - Θ̂) Rᵀ / √v is Student-t: here of so many degrees that its variance is known well."""
@@ -289,6 +290,7 @@ def test_cautious_does_nothing_before_it_knows_anything(fleet: str) -> None:
         assert choice.dither.any()
 
 
+@pytest.mark.slow
 @every_fleet
 def test_cautious_is_nearly_optimal_after_plentiful_data(fleet: str) -> None:
     one = FLEETS[fleet]
@@ -353,6 +355,7 @@ def test_a_state_limit_for_each_coordinate() -> None:
 # ---- the posterior -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", [0.2, 1.0, 5.0])
 def test_the_noise_is_corrected_from_the_residuals(wrong: float) -> None:
     """The truth has a deviation of 0.01; the level says a fifth, or five times that."""

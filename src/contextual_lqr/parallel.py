@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -68,7 +69,8 @@ def in_parallel(
             batch_size=1,
             initializer=_leave_interrupts,
         )
-        results = run(delayed(_one)(work, job) for job in jobs)
+        with _deaf_children():
+            results = run(delayed(_one)(work, job) for job in jobs)
         try:
             for result in results:  # noqa: UP028 - `yield from` closes them with a warning
                 yield result
@@ -127,6 +129,19 @@ def _in_threads(
             running.extend(pool.submit(work, job) for job in islice(left, 1))
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _deaf_children() -> Iterator[None]:
+    """A process started in here never hears Ctrl-C, not even before it reaches our code."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # which a new process inherits
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _leave_interrupts() -> None:

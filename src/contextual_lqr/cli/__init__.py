@@ -1,45 +1,135 @@
-"""The command `contextual-lqr`: one file a command; commands parse and call, nothing more."""
+"""The command `contextual-lqr`: one file a command; commands parse and call, nothing more.
+
+It exits with 0 if all is well; 1 if the answer is no (a guarantee does not hold, a log has bad
+rows) or the work failed; 2 if what was given cannot be used; 130 if it was stopped by Ctrl-C.
+With `--json`, standard output is one JSON document, or empty if there is an error: its sentence is
+on standard error in any case.
+"""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 
 import cyclopts
 from rich.console import Console
-from rich.markup import escape
 
-from contextual_lqr.errors import ContextualLQRError
+from contextual_lqr.cli.mistakes import mistake
+from contextual_lqr.cli.terminal import say, say_error
+from contextual_lqr.errors import ContextualLQRError, InputError
+
+_PAPER, _FLEET, _HERE = (
+    cyclopts.Group(title, sort_key=place)
+    for place, title in enumerate(["The paper", "Your own fleet, in this order", "This program"])
+)
+_COMMANDS = {  # group, what it does, an example
+    "reproduce": (
+        _PAPER,
+        "Run the paper's experiments; write rows, figures and a report.\n\n"
+        "Ctrl-C keeps what is finished; the same command resumes it.",
+        "contextual-lqr reproduce --paths circle --seeds 3 --out results/circle",
+    ),
+    "verify": (
+        _PAPER,
+        "Measure whether the paper's guarantees hold; exit 1 if one does not.",
+        "contextual-lqr verify --fleet circle --seeds 50 --episodes 2000",
+    ),
+    "play": (
+        _PAPER,
+        "Watch an agent learn a fleet, in the terminal or as a GIF.",
+        "contextual-lqr play --fleet cart-pole --episodes 5 --render cart.gif",
+    ),
+    "new": (
+        _FLEET,
+        "Write a fleet's description, with comments, to change to yours.",
+        "contextual-lqr new fleet.toml",
+    ),
+    "check": (
+        _FLEET,
+        "Say all that is wrong with a description and its logs.",
+        "contextual-lqr check fleet.toml 'logs/*.parquet'",
+    ),
+    "fit": (
+        _FLEET,
+        "Learn a fleet's decoder from its logs.",
+        "contextual-lqr fit fleet.toml 'logs/*.parquet' -o fleet.decoder",
+    ),
+    "merge": (
+        _FLEET,
+        "Join what several sites have learnt, without their logs.",
+        "contextual-lqr merge here.decoder there.decoder -o both.decoder",
+    ),
+    "design": (
+        _FLEET,
+        "Controllers for machines never tried, each with a certificate.",
+        "contextual-lqr design fleet.decoder --context mass=2.5\n"
+        "contextual-lqr design fleet.decoder --contexts new.csv -o gains.csv",
+    ),
+    "simulate": (
+        _FLEET,
+        "Show what the closed loop of a machine never tried will do.",
+        "contextual-lqr simulate fleet.decoder --context mass=2.5 -o loop.png",
+    ),
+    "advise": (
+        _FLEET,
+        "Say which machine, run next, would teach most, and what no log shows.",
+        "contextual-lqr advise fleet.decoder --candidates machines.csv",
+    ),
+    "info": (
+        _HERE,
+        "Say which version this is, and how it runs here.",
+        "contextual-lqr info --json",
+    ),
+    "completion": (
+        _HERE,
+        "Let Tab complete commands and options in bash, zsh or fish.",
+        "contextual-lqr completion --install\nsource <(contextual-lqr completion bash)",
+    ),
+}
 
 app = cyclopts.App(
     name="contextual-lqr",
     help="Learn one decoder over a fleet of machines; control a machine never tried.",
+    help_format="plaintext",
+    help_epilogue="contextual-lqr COMMAND --help explains a command, with an example.",
     version=version("contextual-lqr"),
+    print_error=False,
+    exit_on_error=False,
+    suppress_keyboard_interrupt=False,
 )
-_COMMANDS = {
-    "reproduce": "Run the paper's experiments; write figures and a report.",
-    "verify": "Measure whether the paper's guarantees hold.",
-    "play": "Watch an agent learn a fleet, in the terminal or as a GIF.",
-    "new": "Write a fleet's description to start from.",
-    "check": "Say what is wrong with a description or logs.",
-    "fit": "Learn a fleet's decoder from its logs.",
-    "merge": "Join decoders learnt at several sites.",
-    "design": "Controllers for new machines, certified.",
-    "simulate": "Show what a new machine's loop will do.",
-    "advise": "Say which machine to run next, and why.",
-    "info": "Say which version this is, and how it runs here.",
-}
+app["--help"].group = app["--version"].group = _HERE
 # Named by their place: a command imports what it needs when it is called, not before.
-for _name, _help in _COMMANDS.items():
-    app.command(f"contextual_lqr.cli.{_name}:{_name}", help=_help)
+for _order, (_name, (_group, _help, _example)) in enumerate(_COMMANDS.items()):
+    app.command(
+        f"contextual_lqr.cli.{_name}:{_name}",
+        help=_help,
+        help_epilogue="Example:\n" + "".join(f"  {line}\n" for line in _example.splitlines()),
+        group=_group,
+        sort_key=_order,
+    )
 
 
-def main() -> None:
-    """Run the command; an error raised on purpose is one sentence, not a traceback."""
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command, as typed unless given; what goes wrong is a sentence, not a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # type: ignore[union-attr] # β, where only ASCII goes
     try:
-        app()
+        app(arguments)
+        sys.stdout.flush()
+    except cyclopts.CycloptsError as error:
+        say_error(mistake(error))
+        sys.exit(2)
     except ContextualLQRError as error:
-        Console(stderr=True).print(f"[red]error:[/red] {escape(str(error))}", highlight=False)
+        say_error(str(error))
+        sys.exit(2 if isinstance(error, InputError) else 1)
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        say_error(f"{error.filename or 'the system'}: {error.strerror}")
         sys.exit(1)
     except KeyboardInterrupt:
+        say(Console(stderr=True), "Stopped.")
         sys.exit(130)

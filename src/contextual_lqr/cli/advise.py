@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from contextual_lqr.certificates.advice import BlindDirection, blind_directions, rank_candidates
 from contextual_lqr.cli.machines import Machines, read_machines, shown
-from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.options import AsJson, Fitted, OptionalFile
+from contextual_lqr.cli.terminal import print_json
 from contextual_lqr.logs import FittedFleet
 
 _SHOWN = 15
 
 
 def advise(
-    fleet: Path,
+    fleet: Fitted,
     /,
     *,
-    candidates: Path | None = None,
-    targets: Path | None = None,
+    candidates: OptionalFile = None,
+    targets: OptionalFile = None,
     dither: float = 0.0,
     as_json: AsJson = False,
 ) -> None:
@@ -82,7 +80,7 @@ def _print_json(
             for label, context, saving in ranking
         ],
     }
-    Console().print_json(json.dumps(whole))
+    print_json(whole)
 
 
 def _show_blind(console: Console, blind: list[BlindDirection], p: int) -> None:

@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
+from dataclasses import asdict
+from typing import Annotated
 
 from rich.console import Console
 
-from contextual_lqr.cli.findings import Progress, say_description, say_report
+from contextual_lqr.cli.findings import say_description, say_report
+from contextual_lqr.cli.options import AsJson, Description, Flag, Log
+from contextual_lqr.cli.terminal import Progress, print_json, say
 from contextual_lqr.logs import DescriptionError, FleetDescription
 from contextual_lqr.logs.reading import LogReader
 
 
-def check(description: Path, /, *logs: str, sort: bool = False) -> None:
+def check(
+    description: Description,
+    /,
+    *logs: Log,
+    sort: Annotated[bool, Flag] = False,
+    as_json: AsJson = False,
+) -> None:
     """Say all that is wrong with a fleet's description, and with its logs.
 
     Parameters
@@ -23,23 +32,31 @@ def check(description: Path, /, *logs: str, sort: bool = False) -> None:
         Parquet or CSV files, folders or globs of them, or minari:ID.
     sort
         Sort each log by episode and step first.
+    as_json
+        Print JSON, for a script to read.
     """
-    console = Console()
+    console, report = Console(), None
     try:
         fleet = FleetDescription.read(description)
     except DescriptionError as error:
-        for fault in error.faults:
-            console.print(fault, highlight=False, markup=False)
-        count = len(error.faults)
-        console.print(f"{count} fault{'s' if count > 1 else ''}", highlight=False)
+        if as_json:
+            print_json({"faults": error.faults, "logs": None})
+        else:
+            count = len(error.faults)
+            for line in (*error.faults, f"{count} fault{'s' if count > 1 else ''}"):
+                say(console, line)
         sys.exit(1)
-    say_description(console, fleet)
-    if not logs:
-        return
-    reader = LogReader(fleet, logs, sort=sort)
-    with Progress("checking") as progress:
-        for _ in reader.batches(progress):
-            pass
-    say_report(console, reader.report)
-    if reader.report.bad_rows or not reader.report.transitions:
+    if not as_json:
+        say_description(console, fleet)
+    if logs:
+        reader = LogReader(fleet, [str(log) for log in logs], sort=sort)
+        with Progress("checking") as progress:
+            for _ in reader.batches(progress):
+                pass
+        report = reader.report
+    if as_json:
+        print_json({"faults": [], "logs": report and asdict(report)})
+    elif report is not None:
+        say_report(console, report)
+    if report is not None and (report.bad_rows or not report.transitions):
         sys.exit(1)

@@ -13,12 +13,12 @@ import numpy as np
 from numpy import ndarray as Array
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from contextual_lqr.certificates.certificate import Certificate, certify_many
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, shown
-from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.options import AsJson, Fitted, Flag, OptionalFile
+from contextual_lqr.cli.terminal import Progress
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import write_whole
 from contextual_lqr.logs import FittedFleet, FleetDescription
@@ -28,20 +28,20 @@ _ROWS_SHOWN = 20
 
 
 def design(
-    fleet: Path,
+    fleet: Fitted,
     /,
     *,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
-    contexts: Path | None = None,
+    contexts: OptionalFile = None,
     horizon: int | None = None,
     radius: Literal["regression", "determinant"] = "regression",
     delta: float = 0.05,
     draws: int = 200,
-    quick: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    quick: Annotated[bool, Flag] = False,
     seed: int = 0,
     as_json: AsJson = False,
-    csv: Annotated[bool, cyclopts.Parameter(negative="")] = False,
-    npz: Annotated[bool, cyclopts.Parameter(negative="")] = False,
+    csv: Annotated[bool, Flag] = False,
+    npz: Annotated[bool, Flag] = False,
     output: Annotated[Path | None, cyclopts.Parameter(name=["--output", "-o"])] = None,
 ) -> None:
     """Controllers for machines never tried, each with a certificate.
@@ -57,8 +57,7 @@ def design(
     horizon
         Another number of states of an episode than the fleet's.
     radius
-        Which decoders are plausible: regression, for logs of controllers that did not learn, or
-        determinant, wider, which holds for any logs.
+        Which decoders are plausible; determinant, wider, allows for logs of agents that learnt.
     delta
         The probability with which the interval may miss the true cost.
     draws
@@ -124,24 +123,14 @@ def _require_logs(fitted: FittedFleet, fleet: Path) -> None:
 def _certified(
     fitted: FittedFleet, described: FleetDescription, machines: Machines, **options: Any
 ) -> list[Certificate]:
-    """The certificates, with a bar on standard error while there are many to make."""
-    columns = (
-        TextColumn("certifying"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeRemainingColumn(),
-    )
-    few = len(machines) <= 100
-    bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=few)
     contexts: Any = machines.contexts or [{}]
-    with bar:
-        task = bar.add_task("", total=len(machines))
+    with Progress("certifying", len(machines), "machines") as progress:
         return certify_many(
             fitted.decoder,
             contexts,
             described.cost,
             described.start,
-            progress=lambda done: bar.advance(task, done),
+            progress=progress.advance,
             **options,
         )
 

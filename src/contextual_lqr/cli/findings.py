@@ -1,59 +1,19 @@
-"""How the commands on logs show progress, and say what they found."""
+"""How the commands on logs say what they found."""
 
 from __future__ import annotations
 
-from types import TracebackType
 from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 from rich.table import Table
 
+from contextual_lqr.cli.terminal import say
 from contextual_lqr.logs import FleetDescription
 from contextual_lqr.logs.misfit import MisfitReport
 from contextual_lqr.logs.report import Report
 
 _SHOWN = 8  # machines in the table
-
-
-class Progress:
-    """A bar with the time left, on the terminal's error stream; call it with the part done."""
-
-    def __init__(self, what: str) -> None:
-        console = Console(stderr=True)
-        self._bar = RichProgress(
-            TextColumn(what),
-            BarColumn(),
-            TaskProgressColumn(),
-            TimeRemainingColumn(),
-            console=console,
-            transient=True,
-            disable=not console.is_terminal,
-        )
-
-    def __enter__(self) -> Progress:
-        self._bar.__enter__()
-        self._task = self._bar.add_task("", total=1.0)
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._bar.__exit__(kind, error, trace)
-
-    def __call__(self, part: float) -> None:
-        """So much of the whole is done."""
-        self._bar.update(self._task, completed=part)
-
-
-def say(console: Console, text: str) -> None:
-    """A line as it is, whatever brackets it has."""
-    console.print(escape(text), highlight=False)
 
 
 def say_description(console: Console, fleet: FleetDescription) -> None:

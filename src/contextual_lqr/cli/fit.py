@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 from rich.console import Console
 
-from contextual_lqr.cli.findings import Progress, facts, say, say_misfit, say_report
-from contextual_lqr.cli.options import AsJson, chosen_workers
+from contextual_lqr.cli.findings import facts, say_misfit, say_report
+from contextual_lqr.cli.options import AsJson, Description, Fitted, Flag, Log, chosen_workers
+from contextual_lqr.cli.terminal import Progress, print_json, say
 from contextual_lqr.errors import InputError
 from contextual_lqr.logs import FittedFleet, FleetDescription, fitting
 
 
 def fit(
-    description: Path,
+    description: Description,
     /,
-    *logs: str,
+    *logs: Log,
     output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
-    into: Path | None = None,
-    strict: bool = False,
-    robust: bool = False,
+    into: Fitted | None = None,
+    strict: Annotated[bool, Flag] = False,
+    robust: Annotated[bool, Flag] = False,
     alarm: bool = True,
-    sort: bool = False,
+    sort: Annotated[bool, Flag] = False,
     only: str | None = None,
     jobs: int | None = None,
     cluster: str | None = None,
@@ -69,7 +69,7 @@ def fit(
     with Progress("fitting") as progress:
         done = fitting.fit(
             fleet,
-            logs,
+            [str(log) for log in logs],
             into=earlier,
             strict=strict,
             robust=robust,
@@ -81,11 +81,11 @@ def fit(
             workers=chosen_workers(jobs, cluster),
         )
     done.fleet.save(target)
-    console = Console()
     if as_json:
         found = facts(done.report, done.misfit, done.why_no_alarm, done.set_aside)
-        console.print_json(json.dumps({"written": str(target), **found}))
+        print_json({"written": str(target), **found})
         return
+    console = Console()
     say_report(console, done.report)
     say_misfit(console, done.misfit, done.why_no_alarm, done.set_aside)
     decoder = done.fleet.decoder

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from importlib.metadata import version
 
 from rich.console import Console
-from rich.markup import escape
 
 from contextual_lqr import kernels
 from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.terminal import print_json, say
 
 
 def info(*, as_json: AsJson = False) -> None:
@@ -26,9 +25,8 @@ def info(*, as_json: AsJson = False) -> None:
         "processor": kernels.compiled,
         "threads": kernels.threads(),
     }
-    console = Console()
     if as_json:
-        console.print_json(json.dumps(facts))
+        print_json(facts)
         return
     for name, value in facts.items():
-        console.print(f"{name:<10} {escape(str(value))}", highlight=False)
+        say(Console(), f"{name:<10} {value}")

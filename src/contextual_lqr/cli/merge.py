@@ -8,16 +8,18 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from contextual_lqr.cli.findings import say
+from contextual_lqr.cli.options import AsJson, Fitted
+from contextual_lqr.cli.terminal import print_json, say
 from contextual_lqr.errors import InputError
 from contextual_lqr.logs import FittedFleet
 
 
 def merge(
-    first: Path,
+    first: Fitted,
     /,
-    *others: Path,
+    *others: Fitted,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    as_json: AsJson = False,
 ) -> None:
     """Join what several sites have learnt, without their logs.
 
@@ -29,6 +31,8 @@ def merge(
         More decoder files of the same description.
     output
         The decoder file to write.
+    as_json
+        Print JSON, for a script to read.
     """
     if not others:
         raise InputError("merge takes at least two decoder files")
@@ -40,5 +44,8 @@ def merge(
             raise InputError(f"{path} does not merge with {first}: {error}") from error
     whole.save(output)
     decoder = whole.decoder
+    if as_json:
+        print_json({"written": str(output), "rows": decoder.rows, "episodes": decoder.episodes})
+        return
     text = f"{output} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes"
     say(Console(), text)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from rich.console import Console
-from rich.markup import escape
 
+from contextual_lqr.cli.terminal import say
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import write_whole
 from contextual_lqr.logs.starting import STARTING_FILE
@@ -23,4 +23,4 @@ def new(path: Path, /) -> None:
     if path.exists():
         raise InputError(f"{path} exists already, and is left as it is")
     write_whole(path, STARTING_FILE.encode())
-    Console().print(f"{escape(str(path))} is written: change it to your fleet", highlight=False)
+    say(Console(), f"{path} is written: change it to your fleet")

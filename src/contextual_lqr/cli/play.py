@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
 from rich.live import Live
-from rich.progress import track
 from rich.table import Table
 
 from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.terminal import Progress, print_json, say
 from contextual_lqr.experiments.watching import (
     PENDULUM,
     Played,
@@ -19,6 +18,7 @@ from contextual_lqr.experiments.watching import (
     animation_path,
     episodes,
     frames,
+    moments,
     write_animation,
 )
 from contextual_lqr.fleets.pictures import short
@@ -64,8 +64,10 @@ def play(
     shown: list[Played] = []
     run = episodes(stage, strategy, episodes_, seed, adapt)
     if as_json:
-        shown.extend(run)
-        console.print_json(json.dumps([_facts(one) for one in shown]))
+        with Progress("playing", episodes_, "episodes") as progress:
+            for one in run:
+                shown.append(one)
+                progress.advance()
     else:
         with Live(console=console, refresh_per_second=8, transient=True) as live:
             for one in run:
@@ -73,14 +75,16 @@ def play(
                 live.update(_table(stage, shown) if console.is_terminal else "")
         console.print(_table(stage, shown))
     if target is not None:
-        drawn = frames(stage, shown)
-        quiet = as_json or not console.is_terminal
-        pictures = list(
-            drawn if quiet else track(drawn, "drawing", console=console, transient=True)
-        )
+        pictures = []
+        with Progress("drawing", len(moments(shown)), "pictures") as progress:
+            for one_picture in frames(stage, shown):
+                pictures.append(one_picture)
+                progress.advance()
         write_animation(target, pictures)
         if not as_json:
-            console.print(f"{target}: {len(pictures)} pictures", highlight=False, markup=False)
+            say(console, f"{target}: {len(pictures)} pictures")
+    if as_json:
+        print_json([_facts(one) for one in shown])
 
 
 def _table(stage: Stage, shown: list[Played]) -> Table:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,12 +9,12 @@ from typing import Annotated, Any
 import cyclopts
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from contextual_lqr.cli.options import AsJson, chosen_workers
+from contextual_lqr.cli.options import AsJson, OptionalFile, chosen_workers
+from contextual_lqr.cli.terminal import Progress, print_json
 from contextual_lqr.errors import InputError
-from contextual_lqr.experiments.config import Config, PathName, StrategyName, Trial
+from contextual_lqr.experiments.config import Config, PathName, StrategyName
 from contextual_lqr.parallel import Workers
 
 _Several = cyclopts.Parameter(consume_multiple=True, negative="")
@@ -30,7 +29,7 @@ def reproduce(
     strategies: Annotated[tuple[StrategyName, ...] | None, _Several] = None,
     samples: int | None = None,
     radius: float | None = None,
-    config: Path | None = None,
+    config: OptionalFile = None,
     jobs: int | None = None,
     cluster: str | None = None,
     out: Path = Path("results"),
@@ -107,11 +106,11 @@ def _run(config: Config, workers: Workers, out: Path, as_json: bool, console: Co
     if missing < len(config.trials):
         console.print(f"{len(config.trials) - missing} of them are there already")
     if missing:
-        with _Bar(console, missing) as bar:
-            run_missing(store, workers, bar.finished)
+        with Progress("playing", missing, "trials") as progress:
+            run_missing(store, workers, lambda _: progress.advance())
     found = conclude(store, lambda doing: console.print(doing))
     if as_json:
-        sys.stdout.write(json.dumps(found.summary, indent=2, ensure_ascii=False) + "\n")
+        print_json(found.summary)
         return
     table = Table("the paper says", "we measured", "verdict", show_lines=True)
     for one in found.claims:
@@ -123,35 +122,3 @@ def _run(config: Config, workers: Workers, out: Path, as_json: bool, console: Co
         answer.print(f"{found.summary['failed']} of {len(config.trials)} trials failed.")
     answer.print(f"Rows, summary and figures are in {escape(str(out))}.")
     answer.print(f"The report: {escape(str(found.report))}", soft_wrap=True)
-
-
-class _Bar:
-    """A progress bar with the time left; where there is no terminal, a line now and then."""
-
-    def __init__(self, console: Console, total: int) -> None:
-        self._console, self._total, self._done = console, total, 0
-        self._progress = Progress(
-            TextColumn("playing"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            TextColumn("left"),
-            console=console,
-            disable=not console.is_terminal,
-        )
-        self._task = self._progress.add_task("", total=total)
-
-    def __enter__(self) -> _Bar:
-        self._progress.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._progress.stop()
-
-    def finished(self, trial: Trial) -> None:
-        """One more trial is done."""
-        self._progress.advance(self._task)
-        self._done += 1
-        tenths = 10 * self._done // self._total
-        if not self._console.is_terminal and tenths > 10 * (self._done - 1) // self._total:
-            self._console.print(f"{self._done} of {self._total} trials are finished")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +15,8 @@ from rich.table import Table
 
 from contextual_lqr.certificates.foresight import Foresight, foresee
 from contextual_lqr.cli.machines import chosen_machines, shown
-from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.options import AsJson, Fitted
+from contextual_lqr.cli.terminal import print_json
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import write_whole
 from contextual_lqr.logs import FittedFleet, FleetDescription
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 def simulate(
-    fleet: Path,
+    fleet: Fitted,
     /,
     *,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
@@ -150,7 +150,7 @@ def _print_json(
             for label, ends, expected in _quantities(described, seen)
         },
     }
-    Console().print_json(json.dumps(whole))
+    print_json(whole)
 
 
 def _drawn(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -13,6 +12,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from contextual_lqr.cli.options import AsJson, chosen_workers
+from contextual_lqr.cli.terminal import Progress, print_json
+from contextual_lqr.experiments.config import PathName
 from contextual_lqr.experiments.verify.checks import Check
 from contextual_lqr.experiments.verify.runs import FLEETS, VerifySettings
 from contextual_lqr.experiments.verify.verification import verification
@@ -20,7 +21,7 @@ from contextual_lqr.experiments.verify.verification import verification
 
 def verify(
     *,
-    fleet: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
+    fleet: Annotated[list[PathName] | None, cyclopts.Parameter(negative="")] = None,
     seeds: int = 200,
     delta: float = 0.1,
     runs: int = 4,
@@ -36,7 +37,7 @@ def verify(
     Parameters
     ----------
     fleet
-        A path to follow: circle, parabola or lemniscate; may be repeated. All three unless given.
+        A path to follow; may be repeated. All three unless given.
     seeds
         Short runs a fleet, for coverage.
     delta
@@ -64,11 +65,13 @@ def verify(
         long_episodes=episodes,
         radius_factor=radius_factor,
     )
-    found = verification(settings, out, chosen_workers(jobs, cluster))
-    console = Console()
+    workers = chosen_workers(jobs, cluster)
+    with Progress("playing", settings.total_episodes, "episodes") as progress:
+        found = verification(settings, out, workers, progress.advance)
     if as_json:
-        console.print_json(json.dumps(found.plain()))
+        print_json(found.plain())
     else:
+        console = Console()
         console.print(_table(found.checks))
         console.print(f"report: {escape(str(out / 'report.html'))}", highlight=False)
     failed = [check for check in found.checks if not check.holds]

@@ -149,24 +149,28 @@ def cost_along(fleet: Fleet, played: Trajectory) -> float:
     return float(np.einsum("hi,hij,hj", x, Q, x) + np.einsum("hi,hij,hj", u, R, u))
 
 
-def frames(
-    stage: Stage, shown: list[Played]
-) -> Iterator[tuple[UInt8[Array, "height width 3"], int]]:
-    """Pictures of some episodes, the first and the last among them, and how long to show each."""
-    last = len(shown) - 1
+def moments(shown: list[Played]) -> list[tuple[Played, int]]:
+    """The steps to draw of some of the episodes, the first ones and the last among them."""
+    last, found = len(shown) - 1, []
     chosen = sorted(
         {round(last * (i / (SHOWN_EPISODES - 1)) ** 1.5) for i in range(SHOWN_EPISODES)}
     )
     for k in chosen:
-        played = shown[k]
-        x, u = played.trajectory.states, played.trajectory.inputs
+        n = len(shown[k].trajectory)
+        steps = np.unique(np.linspace(0, n, min(n + 1, SHOWN_FRAMES)).round().astype(int))
+        found += [(shown[k], int(h)) for h in steps]
+    return found
+
+
+def frames(
+    stage: Stage, shown: list[Played]
+) -> Iterator[tuple[UInt8[Array, "height width 3"], int]]:
+    """A picture of each of the moments, and how long to show it."""
+    for played, h in moments(shown):
+        x, u = played.trajectory.states[: h + 1], played.trajectory.inputs[:h]
         title = f"{stage.name.replace('-', ' ')}, episode {played.episode} of {len(shown)}"
-        steps = np.unique(np.linspace(0, len(u), min(len(u) + 1, SHOWN_FRAMES)).round().astype(int))
-        for h in steps:
-            drawn = picture(
-                stage.name, stage.fleet, played.context, list(x[: h + 1]), list(u[:h]), title
-            )
-            yield drawn, EACH if h < len(u) else PAUSE
+        drawn = picture(stage.name, stage.fleet, played.context, list(x), list(u), title)
+        yield drawn, EACH if h < len(played.trajectory) else PAUSE
 
 
 def animation_path(path: str | Path) -> Path:

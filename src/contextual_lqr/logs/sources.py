@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from contextual_lqr.errors import InputError
+from contextual_lqr.errors import InputError, MissingExtraError
 from contextual_lqr.logs.description import FleetDescription
 
 if TYPE_CHECKING:
@@ -183,10 +183,8 @@ def _minari_batches(source: Source, description: FleetDescription) -> Iterator[p
 def _minari_dataset(name: str) -> Any:
     try:
         import minari  # type: ignore[import-untyped]
-    except ImportError:
-        raise InputError(
-            "Minari datasets need the package minari: pip install contextual-lqr[minari]"
-        ) from None
+    except ImportError as error:
+        raise MissingExtraError("Minari", "minari") from error
     try:
         if name.startswith(_MINARI):
             return minari.load_dataset(name.removeprefix(_MINARI))

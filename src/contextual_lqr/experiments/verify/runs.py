@@ -67,6 +67,12 @@ class VerifySettings:
         )
 
     @property
+    def total_episodes(self) -> int:
+        """Those of all runs; a better measure of the work than runs, which differ in length."""
+        short, long = self.seeds * self.short_episodes, self.long_runs * self.long_episodes
+        return len(self.fleets) * (short + long)
+
+    @property
     def fit_from(self) -> int:
         """The first episode of the fits: 100, or a tenth of a run that is short."""
         return min(100, self.long_episodes // 10)

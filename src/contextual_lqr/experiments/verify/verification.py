@@ -6,14 +6,13 @@ import io
 import json
 import math
 import time
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import polars as pl
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
 from contextual_lqr.checks import require
 from contextual_lqr.errors import InputError
@@ -57,8 +56,16 @@ class Verification:
         return plain
 
 
-def verification(settings: VerifySettings, folder: Path, workers: Workers) -> Verification:
-    """Run everything, and write rows, checks, figures and the report into the folder."""
+def verification(
+    settings: VerifySettings,
+    folder: Path,
+    workers: Workers,
+    progress: Callable[[int], object] = lambda _: None,
+) -> Verification:
+    """Run everything, and write rows, checks, figures and the report into the folder.
+
+    `progress` is told how many episodes of `settings.total_episodes` more have been played.
+    """
     require(
         isinstance(workers, str) or workers >= 1, f"workers must be at least 1, not {workers!r}"
     )
@@ -68,7 +75,7 @@ def verification(settings: VerifySettings, folder: Path, workers: Workers) -> Ve
     except OSError as error:
         raise InputError(f"cannot make the folder {folder}: {error.strerror}") from error
     constants = {name: constants_of(name, settings.margin) for name in settings.fleets}
-    rows = _rows(settings, workers)
+    rows = _rows(settings, workers, progress)
     checks = all_checks(rows, constants, settings.delta, settings.fit_from)
     acted = supervision(rows, constants)
     content = io.BytesIO()
@@ -81,26 +88,15 @@ def verification(settings: VerifySettings, folder: Path, workers: Workers) -> Ve
     return found
 
 
-def _rows(settings: VerifySettings, workers: Workers) -> pl.DataFrame:
-    """The rows of all runs; a bar counts episodes, for runs differ much in length."""
-    todo, frames = jobs(settings), []
-    lengths = {True: settings.long_episodes, False: settings.short_episodes}
-    console = Console(stderr=True)
-    progress = Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:.0f}/{task.total:.0f} episodes"),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        console=console,
-        disable=not console.is_terminal,
-    )
-    with progress:
-        bar = progress.add_task("playing", total=sum(lengths[job.long] for job in todo))
-        with closing(in_parallel(run, todo, workers)) as results:
-            for job, frame in results:
-                frames.append(frame)
-                progress.advance(bar, lengths[job.long])
+def _rows(
+    settings: VerifySettings, workers: Workers, progress: Callable[[int], object]
+) -> pl.DataFrame:
+    """The rows of all runs."""
+    frames = []
+    with closing(in_parallel(run, jobs(settings), workers)) as results:
+        for _, frame in results:
+            frames.append(frame)
+            progress(len(frame))
     return joined(frames)
 
 

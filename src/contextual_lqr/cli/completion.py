@@ -1,0 +1,43 @@
+"""`contextual-lqr completion`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+from rich.console import Console
+
+from contextual_lqr.cli import app
+from contextual_lqr.cli.options import Flag
+from contextual_lqr.cli.terminal import say
+from contextual_lqr.errors import InputError
+
+Shell = Literal["bash", "zsh", "fish"]
+
+
+def completion(shell: Shell | None = None, /, *, install: Annotated[bool, Flag] = False) -> None:
+    """Let Tab complete commands and options.
+
+    Parameters
+    ----------
+    shell
+        The shell; the one that runs this unless given.
+    install
+        Write the script where the shell looks for it, and not to standard output.
+    """
+    chosen = shell or _own_shell()
+    if not install:
+        sys.stdout.write(app.generate_completion(shell=chosen))
+        return
+    path = app.install_completion(shell=chosen)
+    say(Console(), f"{path} is written: it counts in the next {chosen} that is started")
+
+
+def _own_shell() -> Shell:
+    name = Path(os.environ.get("SHELL", "")).name
+    for shell in ("bash", "zsh", "fish"):
+        if name == shell:
+            return shell
+    raise InputError("which shell is this? Say bash, zsh or fish")
