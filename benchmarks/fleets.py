@@ -55,8 +55,8 @@ CONCLUSIONS = """## How to read it
   within 1 % there too. The reason is the draw of the 20 machines: in these seeds none was as light
   and slow as the worst of the hundred. With b = 30000/(mass speed), training ended at 1.27 and
   1.33, and the worst machines are at 1.88 and 1.84. Features of the second order extrapolate badly.
-- **An agent that may choose its machines does not miss.** With the advisor all eight seeds of the
-  vehicle are within the target, the worst machine of all 800 at 1.45 %. (On the chain one seed then
+- **An agent that may choose its machines meets it there too.** With the advisor all eight seeds of
+  the vehicle are within the target, the worst machine of 800 at 1.45 %. (On the chain one seed then
   has a median of 1.32 %; all its machines are within 2 %.) Nothing else that we tried helped, on
   seeds 0 to 11: dither up to 4 times as large with up to 10 times the budget, and controllers
   hedged against 0.1 to 3 times the posterior's covariance, left 11 seeds of 12 within the target,
