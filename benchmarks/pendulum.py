@@ -18,8 +18,8 @@ from rich.progress import track
 import contextual_lqr as clqr
 from contextual_lqr.envs import PENDULUM, Rollout, rollout
 from contextual_lqr.envs.inverted_pendulum import MAPS, _machine, inverted_pendulum
+from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.files import write_whole
-from contextual_lqr.parallel import in_parallel
 
 PAGE = Path(__file__).parent.parent / "docs" / "pendulum-measured.md"
 FIRST_SEED, EPISODES, UNSEEN = 90_000, 40, 100
@@ -213,7 +213,7 @@ def best_fits() -> list[str]:
         "No learning: for each map the Θ that is nearest to 128 machines as linearised, by least",
         f"squares, and its controllers for {UNSEEN} others, linearised too. The loop is stable if",
         "the first gain, held, brings every state home. Cost above the optimum of 250 steps from",
-        "0.1 rad, median / 95 % of the machines, for the usual and the cheap weight of the input.",
+        "0.1 rad, median / 95 % of the machines, for the usual weight of inputs and the cheap one.",
         "",
         "| features | weight 1: stable | above optimum | weight 0.01: stable | above optimum |",
         "|---|---|---|---|---|",
