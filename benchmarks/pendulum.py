@@ -18,8 +18,8 @@ from rich.progress import track
 import contextual_lqr as clqr
 from contextual_lqr.envs import PENDULUM, Rollout, rollout
 from contextual_lqr.envs.inverted_pendulum import MAPS, _machine, inverted_pendulum
-from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.files import write_whole
+from contextual_lqr.parallel import in_parallel
 
 PAGE = Path(__file__).parent.parent / "docs" / "pendulum-measured.md"
 FIRST_SEED, EPISODES, UNSEEN = 90_000, 40, 100

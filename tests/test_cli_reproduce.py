@@ -130,6 +130,15 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     assert all(len(pl.read_parquet(path)) == 12 for path in kept)
 
 
+def test_a_run_is_repeated_as_it_was_or_not_at_all(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "config.json"
+    config.write_text("{}")
+    code, said = refused(("reproduce", "--config", str(config), "--seeds", "3"), capsys)
+    assert (code, "leave out --seeds" in said) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
