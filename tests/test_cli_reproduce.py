@@ -140,7 +140,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
         (("--decays", "2"), 2, "decays must be"),
         (("--jobs", "0"), 2, "--jobs must be at least 1"),
         (("--config", "none.json"), 2, "there is no file none.json"),
-        (("--config", "none.json", "--seeds", "3"), 2, "leave out --seeds"),
+        (("--config", __file__, "--seeds", "3"), 2, "leave out --seeds"),
     ],
 )
 def test_what_is_wrong_is_said(
