@@ -36,6 +36,7 @@ BENCHMARKS := run growth optimism reproduce chain strategies fleets pendulum cer
 bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages of docs/ about it
 	@for one in $(BENCHMARKS); do $(BENCH_BIN)/python benchmarks/$$one.py || exit 1; done
 	@$(BENCH_BIN)/python benchmarks/logs.py build/logs
+	@$(BENCH_BIN)/python benchmarks/cluster.py build/logs
 	@$(BENCH_BIN)/contextual-lqr reproduce --out build/results
 	@$(BENCH_BIN)/python benchmarks/reproduce_page.py build/results
 
@@ -70,6 +71,6 @@ clean:
 
 .venv-bench/bench.stamp: $(INPUTS) benchmarks/requirements.txt | .venv-bench/made.stamp
 	@echo "Installing contextual-lqr and its peers (several hundred megabytes)"
-	@$(BENCH_BIN)/python -m pip install -q '.[mujoco]' -r benchmarks/requirements.txt
+	@$(BENCH_BIN)/python -m pip install -q '.[mujoco,cluster]' -r benchmarks/requirements.txt
 	@$(BENCH_BIN)/python -m pip install -q --no-deps mpc
 	@touch $@

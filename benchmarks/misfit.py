@@ -17,7 +17,7 @@ from contextual_lqr.context import ContextMap
 from contextual_lqr.experiments.style import figure_style, save_figure
 from contextual_lqr.logs.machines import Machines
 from contextual_lqr.logs.misfit import MisfitReport, find_misfits
-from contextual_lqr.logs.reading import Transitions
+from contextual_lqr.logs.rows import Transitions
 
 Array = np.ndarray
 DOCS = Path(__file__).parent.parent / "docs"

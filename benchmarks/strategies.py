@@ -109,8 +109,8 @@ def table(path: str, decay: float, runs: dict[str, list[Run]]) -> list[str]:
     ]
     learnt = [
         "",
-        "| strategy | regret of episode 1 | 2 | 5 | 25 | "
-        "‖Θ-Θ\\*‖ after 5 | control error after 5 | 10 | 25 |",
+        "| strategy | regret: episode 1 | episode 2 | episode 5 | episode 25 | "
+        "‖Θ-Θ\\*‖ after 5 | control error after 5 | after 10 | after 25 |",
         "|---" * 9 + "|",
     ]
     for name, all_runs in runs.items():
@@ -162,12 +162,14 @@ def main() -> None:
         "",
         "Written by `benchmarks/strategies.py`: path following as in the paper, "
         f"{EPISODES} episodes, {seeds} seeds a setting (from {FIRST_SEED}, none used for tuning),",
-        "masses U[0.1, 10] drawn afresh for every seed and the same for every strategy. Regret is",
-        "cumulative expected regret. It is exact, the dither's cost included; for adapt=step it is",
-        "the sum of ‖u - K\\*x‖² in the metric R + BᵀP\\*B along what was played (the same mean).",
-        "One episode of doing nothing costs about 37 on the circle. Control error is the mean over",
-        "100 unseen masses of the estimate's exact expected cost above the optimum; medians over",
-        "seeds.",
+        "masses from 0.1 to 10, drawn afresh for every seed and the same for every strategy.",
+        "*Decay* is how much of its velocity an object keeps in a step. *Regret* is what all",
+        "episodes cost above the optimum, in expectation. It is exact, the dither's cost included;",
+        "for adapt=step it is the sum of ‖u - K\\*x‖² in the metric R + BᵀP\\*B along what was",
+        "played, of the same mean. One episode of doing nothing costs about 37 on the circle.",
+        "*Control error* is the cost of the estimate's controllers above the optimum, exactly, in",
+        "the mean over 100 unseen masses; medians over seeds. [The",
+        "agent](agent.md#which-strategy) says what each strategy does.",
         "",
         *CONCLUSIONS,
     ]

@@ -1,5 +1,6 @@
 """Logs of small carts with a known truth, for the tests of logs."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -50,3 +51,31 @@ def write(frame: pl.DataFrame, path: Path) -> str:
     else:
         frame.write_parquet(path, row_group_size=50)
     return str(path)
+
+
+def write_minari(frame: pl.DataFrame, name: str) -> None:
+    """A dataset in the folder of MINARI_DATASETS_PATH."""
+    import gymnasium as gym
+    import minari
+    from minari.data_collector import EpisodeBuffer
+
+    buffers = []
+    for episode in frame.partition_by("episode", maintain_order=True):
+        n = len(episode)
+        buffers.append(
+            EpisodeBuffer(
+                observations=episode.select("position", "velocity").to_numpy(),
+                actions=episode["force"].to_numpy()[:-1, None],
+                rewards=np.zeros(n - 1),
+                terminations=np.zeros(n - 1, bool),
+                truncations=np.arange(1, n) == n - 1,
+                infos={"mass": episode["mass"].to_numpy()},
+            )
+        )
+    with warnings.catch_warnings(action="ignore"):  # that nobody signs the dataset
+        minari.create_dataset_from_buffers(
+            name,
+            buffers,
+            observation_space=gym.spaces.Box(-np.inf, np.inf, (2,), np.float64),
+            action_space=gym.spaces.Box(-np.inf, np.inf, (1,), np.float64),
+        )

@@ -16,6 +16,7 @@ from contextual_lqr import (
     InputError,
     LinearPolicy,
     LinearSystem,
+    QuadraticCost,
     Trajectory,
     certify,
     certify_many,
@@ -24,8 +25,8 @@ from contextual_lqr import (
     solve,
 )
 from contextual_lqr.certificates import certificate
-from contextual_lqr.certificates.certificate import grows
 from contextual_lqr.certificates.extrapolation import extrapolations, place
+from contextual_lqr.certificates.instability import grows, largest_modes
 from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
 from contextual_lqr.certificates.plausible import PlausibleMachines
 from contextual_lqr.certificates.reach import reach_of
@@ -285,19 +286,31 @@ def test_a_radius_of_the_confidence_set_is_a_joint_ball() -> None:
     assert small.lower.bound > large.lower.bound
 
 
-def test_growth_is_a_mode_that_doubles() -> None:
+def test_growth_is_a_mode_that_doubles_and_need_not() -> None:
     rng = default_rng(4)
     A, B = rng.standard_normal((300, 3, 3)) * 0.6, rng.standard_normal((300, 3, 1)) * 0.2
     gains = rng.standard_normal((6, 1, 3)) * 0.3
-    expected = []
+    cost = QuadraticCost([np.eye(3)] * 7, [0.1 * np.eye(1)] * 6)
+    modes, expected = [], []
     for a, b in zip(A, B, strict=True):
-        product = np.linalg.multi_dot([a + b @ K for K in gains[::-1]])
-        expected.append(np.abs(np.linalg.eigvals(product)).max() > 2)
-    assert 0 < np.mean(expected) < 1
-    assert (grows(A, B, gains) == expected).all()
-    constant, no_input = np.eye(2)[None], np.zeros((1, 2, 1))
-    assert not grows(constant, no_input, np.zeros((50, 1, 2))).any()
-    assert grows(1e200 * constant, no_input, np.zeros((50, 1, 2))).all()
+        best = solve(LinearSystem(a, b), cost).policy.gains
+        mode, least = (
+            np.abs(np.linalg.eigvals(np.linalg.multi_dot([a + b @ K for K in both[::-1]]))).max()
+            for both in (gains, best)
+        )
+        modes.append(mode)
+        expected.append(mode > 2 * max(least, 1))
+    assert 0 < np.mean(expected) < np.mean(np.array(modes) > 2)
+    assert (grows(LinearSystem(A, B), gains, cost) == expected).all()
+    found = largest_modes(A, B, gains, 2.0)
+    assert np.allclose(np.where(found > 2, found, 0), np.where(np.array(modes) > 2, modes, 0))
+
+
+@pytest.mark.parametrize(("factor", "growing"), [(1.0, False), (1e200, True)])
+def test_a_constant_does_not_grow(factor: float, growing: bool) -> None:
+    cost = QuadraticCost([np.eye(2)] * 51, [np.eye(1)] * 50)
+    system = LinearSystem(factor * np.eye(2)[None], np.zeros((1, 2, 1)))
+    assert grows(system, np.zeros((50, 1, 2)), cost).all() == growing
 
 
 def logged(features: list[str], masses: Array, scale: Array, rng: Generator) -> Decoder:

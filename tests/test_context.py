@@ -347,15 +347,16 @@ def test_encoding_rows_is_multiplying_by_the_matrices(
     columns = {name: np.array([float(one[name]) for one in batch]) for name in BOUNDS}
     expected = np.stack([map_.matrix(c) @ y for c, y in zip(batch, moves, strict=True)])
     for given_as in (batch, columns):
-        assert np.allclose(map_.encode(given_as, moves), expected, rtol=1e-12, atol=1e-12)
+        z = map_.encode(given_as, list(moves.T[:5]), list(moves.T[5:]))
+        assert np.allclose(np.stack(z, 1), expected, rtol=1e-12, atol=1e-12)
     with pytest.raises(InputError, match="contexts"):
-        map_.encode(batch, np.zeros((len(batch) + 1, 7)))
+        map_.encode(batch, [np.zeros(len(batch) + 1)] * 5, [np.zeros(len(batch) + 1)] * 2)
 
 
 def test_encoding_with_entries_that_depend_on_the_context() -> None:
     map_ = BlockContext([["1/mass", 2.0], [0.0, "mass"]], [["1/mass"]], bounds={"mass": (0, 9)})
     moves = np.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]])
-    z = map_.encode({"mass": np.array([2.0, 4.0])}, moves)
-    assert np.allclose(z, [[4.5, 4.0, 1.5], [11.0, 20.0, 1.5]])
+    z = map_.encode({"mass": np.array([2.0, 4.0])}, list(moves.T[:2]), list(moves.T[2:]))
+    assert np.allclose(np.stack(z, 1), [[4.5, 4.0, 1.5], [11.0, 20.0, 1.5]])
     with pytest.raises(ContextError, match="context 1: the entry '1/mass'"):
-        map_.encode({"mass": np.array([2.0, 0.0])}, moves)
+        map_.encode({"mass": np.array([2.0, 0.0])}, list(moves.T[:2]), list(moves.T[2:]))

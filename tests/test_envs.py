@@ -20,12 +20,14 @@ from contextual_lqr import (
     InputError,
     LinearPolicy,
     QuadraticCost,
+    Trajectory,
 )
 from contextual_lqr.envs import IDS, PENDULUM, FleetEnv, FromCARL, rollout
 from contextual_lqr.envs.inverted_pendulum import (
     CART,
     LENGTH,
     POLE,
+    RANGES,
     InvertedPendulum,
     _machine,
     inverted_pendulum,
@@ -279,6 +281,15 @@ def test_nobody_knows_the_pendulums_truth() -> None:
         inverted_pendulum("quadratic")
 
 
+def test_without_a_context_there_is_one_controller_for_all() -> None:
+    fleet, rng = inverted_pendulum("none"), np.random.default_rng(3)
+    agent = fleet.agent()
+    steps = rng.normal(scale=0.01, size=(20, 4))
+    agent.tell(fleet.sample_context(rng), Trajectory(steps, 0.1 * rng.normal(size=(19, 1))))
+    light, heavy = ({name: pair[i] for name, pair in RANGES.items()} for i in (0, 1))
+    assert np.array_equal(agent.controller(light).gains, agent.controller(heavy).gains)
+
+
 # -- CARL --------------------------------------------------------------------------------------
 
 
@@ -319,13 +330,22 @@ def test_an_environment_like_carls_takes_our_contexts() -> None:
 
 
 def test_carl_itself() -> None:
-    """Only where carl-bench is installed, which needs an older Gymnasium than our extra `gym`."""
-    pytest.importorskip("carl", reason="carl-bench needs gymnasium < 1.0")
-    from carl.envs import CARLPendulum
+    """Only where it is installed: it brings thirty packages, and 1.1.1 wants an older Gymnasium."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of each simulator that CARL does not find
+        pytest.importorskip(
+            "carl", reason="needs carl-bench 1.1.0 (1.1.1 depends on gymnasium < 1.0)"
+        )
+        from carl.envs import CARLPendulum
 
-    env = FromCARL(CARLPendulum())
-    seen, _ = env.reset(seed=0, options={"context": {"m": 1.2}})
-    assert seen["context"]["m"] == 1.2
+        env, near = FromCARL(CARLPendulum()), {"initial_angle_max": 0.05, "m": 1.2}
+        seen, _ = env.reset(seed=0, options={"context": near})
+        assert seen["context"]["m"] == 1.2
+        idle = LinearPolicy(np.zeros((5, 1, 2)))
+        played = rollout(idle, env, context=near, seed=0, state=lambda obs: [obs[1], obs[2]])
+    assert len(played.trajectory) == 5
+    assert played.context["m"] == 1.2
+    assert abs(played.trajectory.states[0, 0]) <= 0.05
 
 
 # -- without the extras ------------------------------------------------------------------------

@@ -30,7 +30,6 @@ from contextual_lqr.experiments import trial as trials
 from contextual_lqr.experiments.claims import claims, growth_factors, late_exponent, number, unsaid
 from contextual_lqr.experiments.config import Config, Setting, Trial
 from contextual_lqr.experiments.examples import examples
-from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.experiments.play import Played, play
 from contextual_lqr.experiments.reproduce import run_missing
 from contextual_lqr.experiments.score import Machines
@@ -45,6 +44,7 @@ from contextual_lqr.experiments.summary import (
 )
 from contextual_lqr.fleets import path_following, true_decoder, true_system
 from contextual_lqr.lqr import optimal_policy
+from contextual_lqr.parallel import in_parallel
 
 sys.path.append(str(Path(__file__).parent.parent / "benchmarks"))
 from numpy_experiment import same_trial

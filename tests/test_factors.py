@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextual_lqr import Decoder, kernels
+from contextual_lqr import Decoder, factors, kernels
 from contextual_lqr.factors import block_rows, tall_triangle, triangle
 from episodes import MAP
 
@@ -16,9 +16,14 @@ compiled = pytest.mark.skipif(kernels.compiled is None, reason="the kernels are 
 @settings(max_examples=40)
 @given(st.integers(1, 9), st.integers(1, 90), st.integers(1, 40), st.integers(0, 99))
 def test_blocks_are_the_triangles_of_numpy(n: int, rows: int, block: int, seed: int) -> None:
-    columns = np.random.default_rng(seed).uniform(0.5, 2, (n, rows))
-    cut = seed % (n + 1)
-    triangles = kernels.factor_blocks(columns[:cut], columns[cut:], block, 2.0)
+    rng = np.random.default_rng(seed)
+    columns, chosen = rng.uniform(0.5, 2, (n, rows)), None
+    if seed % 2:  # some of more rows, the others unfit
+        chosen = np.sort(rng.permutation(rows + 7)[:rows])
+        more = np.full((n, rows + 7), np.nan)
+        more[:, chosen] = columns
+    given_columns = list(columns if chosen is None else more)
+    triangles = kernels.factor_blocks(given_columns, chosen, block, 2.0)
     assert triangles is not None
     assert len(triangles) == -(-rows // block)
     for b, R in enumerate(triangles):
@@ -36,12 +41,42 @@ def test_blocks_are_the_triangles_of_numpy(n: int, rows: int, block: int, seed: 
 def test_rows_that_must_be_sorted_or_refused_are_left_to_numpy(odd: float) -> None:
     columns = np.random.default_rng(0).uniform(1, 2, size=(3, 50))
     columns[1, 30] = odd
-    assert kernels.factor_blocks(columns[:2], columns[2:], 20, np.inf) is None
+    assert kernels.factor_blocks(list(columns), None, 20, np.inf) is None
     columns[:, 30] = 0.0
-    assert kernels.factor_blocks(columns[:2], columns[2:], 20, np.inf) is None
+    assert kernels.factor_blocks(list(columns), None, 20, np.inf) is None
     columns[:, 30] = 1.0
-    assert kernels.factor_blocks(columns[:2], columns[2:], 20, 10.0) is not None
-    assert kernels.factor_blocks(columns[:2], columns[2:], 20, 1.5) is None
+    assert kernels.factor_blocks(list(columns), None, 20, 10.0) is not None
+    assert kernels.factor_blocks(list(columns), None, 20, 1.5) is None
+
+
+@compiled
+@settings(max_examples=60)
+@given(st.integers(1, 9), st.integers(1, 40), st.integers(0, 12), st.integers(0, 999))
+def test_a_few_rows_of_any_sizes_give_lapacks_triangle(
+    n: int, count: int, spread: int, seed: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    rows = rng.normal(size=(count, n)) * 10.0 ** rng.uniform(-spread, spread, (count, 1))
+    rows[rng.random(count) < 0.1] = 0.0
+    found, small = kernels.factor_rows(rows), factors._SMALL
+    assert found is not None
+    factors._SMALL = -1
+    try:
+        expected = triangle(rows)
+    finally:
+        factors._SMALL = small
+    assert np.array_equal(found, np.triu(found))
+    # A row of a triangle is free in its sign; what small rows say must not drown in large ones.
+    scale = np.linalg.norm(expected, axis=1, keepdims=True)
+    assert (np.abs(np.abs(found) - np.abs(expected)) <= 1e-9 * scale + 1e-300).all()
+
+
+@compiled
+@pytest.mark.parametrize("odd", [np.nan, np.inf, 1e160, 1e-160])
+def test_numbers_whose_squares_overflow_are_left_to_lapack(odd: float) -> None:
+    rows = np.ones((3, 2))
+    rows[1, 1] = odd
+    assert kernels.factor_rows(rows) is None
 
 
 @compiled
@@ -49,7 +84,7 @@ def test_a_tall_triangle_says_what_all_rows_say() -> None:
     rng = np.random.default_rng(1)
     rows = rng.uniform(1, 2, (50 * block_rows(5) + 3, 5))
     columns = np.ascontiguousarray(rows.T)
-    R = tall_triangle(columns[:3], columns[3:], 2.0)
+    R = tall_triangle(list(columns), None, 2.0)
     assert R is not None
     assert np.allclose(R.T @ R, rows.T @ rows, rtol=1e-11)
     assert np.allclose(np.abs(R), np.abs(triangle(rows)), rtol=1e-6)

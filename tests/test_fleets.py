@@ -15,6 +15,7 @@ from contextual_lqr import (
     InputError,
     LinearPolicy,
     LinearSystem,
+    certify_many,
     optimal_cost,
     policy_cost,
     solve,
@@ -211,6 +212,32 @@ def test_an_agent_learns_the_fleet(name: str, adapt: Any, episodes: int) -> None
         states = fleet.play(policy, context, rng).states
         assert (np.abs(states) <= np.array(fleet.state_limit)).all()
     assert np.median(above) < 0.02
+
+
+@pytest.mark.parametrize(("name", "later"), [("path-following", 0.9), ("cart-pole", 0.0)])
+def test_certificates_of_machines_never_tried_agree_with_the_truth(name: str, later: float) -> None:
+    """The other claim of docs/fleets-measured.md, small: early, when most are bad, and later."""
+    fleet, rng = FLEETS[name](), np.random.default_rng(14)
+    agent, trusted = fleet.agent(), []
+    for episodes in (2, 8):
+        for _ in range(episodes):
+            fleet.teach(agent, fleet.sample_context(rng), rng)
+        contexts = [fleet.sample_context(rng) for _ in range(25)]
+        said = certify_many(agent.decoder, contexts, fleet.cost, fleet.start, draws=100)
+        excess = []
+        for context, one in zip(contexts, said, strict=True):
+            truth = true_system(fleet, context)
+            paid = policy_cost(one.policy, truth, fleet.cost, fleet.start)
+            low, high = one.interval
+            assert low <= paid <= high
+            excess.append(paid / optimal_cost(truth, fleet.cost, fleet.start) - 1)
+        good = np.array(excess) <= 0.05
+        trust = np.array([one.verdict == "trust" for one in said])
+        assert good[trust].all()
+        assert episodes > 2 or not good.all()  # so that something had to be told apart
+        trusted.append(trust.mean())
+    assert trusted[0] < 0.4
+    assert trusted[1] >= later
 
 
 # -- physics -----------------------------------------------------------------------------------

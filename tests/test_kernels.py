@@ -381,3 +381,60 @@ def test_set_threads_is_what_threads_says():
             assert kernels.threads() == count
     finally:
         kernels.set_threads(before)
+
+
+@settings(max_examples=60)
+@given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(1, 9), st.booleans())
+def test_an_episode_is_played_as_the_reference_plays_it(
+    native: Native, seed: int, d: int, m: int, steps: int, dithered: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    A, B = rng.normal(size=(d, d)), rng.normal(size=(d, m))
+    A *= 1e150 if seed % 5 == 0 else 1  # this overflows
+    gains, shocks = rng.normal(size=(steps, m, d)), rng.normal(size=(steps, d))
+    start = rng.normal(size=d) * rng.choice([1.0, 1e-8, 1e12])
+    offsets = rng.normal(size=(steps, m)) if dithered else None
+    bound = rng.uniform(0.5, 20, d) if seed % 2 else None
+    episode = (A, B, gains, start, shocks)
+    found = kernels.native_roll_out(*episode, offsets=offsets, bound=bound)
+    expected = reference.roll_out(*episode, offsets=offsets, bound=bound)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9 * np.abs(other).max(initial=0))
+
+
+@settings(max_examples=40)
+@given(seeds, st.integers(1, 5), st.integers(1, 7), st.integers(0, 9))
+def test_directions_are_scattered_as_the_reference_says(
+    native: Native, seed: int, d: int, p: int, n: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    Y, centre = rng.normal(size=(n, d, p)), rng.normal(size=(d, p))
+    R = np.triu(rng.normal(size=(p, p))) * 10.0 ** rng.uniform(-4, 4, (p, 1))
+    R[np.diag_indices(p)] = np.abs(np.diagonal(R)) + np.abs(R).max(1)
+    arguments = (R, centre, float(rng.uniform(0, 100)), rng.random(n))
+    expected = reference.scatter(Y.copy(), *arguments)
+    found = kernels.native_scatter(Y, *arguments)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=40)
+@given(seeds, st.sampled_from([(1, 1), (3, 2), (5, 2), (25, 3)]), st.integers(0, 9), st.booleans())
+def test_the_best_decoder_is_that_of_the_reference(
+    native: Native, seed: int, sizes: tuple[int, int], n: int, cross: bool
+) -> None:
+    (d, m), H = sizes, 5
+    rng = np.random.default_rng(seed)
+    thetas, G = rng.normal(size=(n, d, 4)) / d, rng.normal(size=(4, d + m))
+    thetas[n // 2 :] *= 1e200 if seed % 3 == 0 else 1  # these cannot be solved
+    Q, R, N = random_stages(rng, d, m, H, d, ())
+    operands = (Q, R, N if cross else None, random_covariance(rng, d, "full"), rng.normal(size=d))
+    costs = [reference.best_decoder(one[None], G, *operands, -np.inf).cost for one in thetas]
+    floor = 0.999 * float(np.median(costs)) if n and seed % 2 else -np.inf
+    found = kernels.native_best_decoder(thetas, G, *operands, floor)
+    expected = reference.best_decoder(thetas, G, *operands, floor)
+    assert found.which == expected.which
+    assert found.rejected == expected.rejected
+    if found.which >= 0:
+        assert found.cost == pytest.approx(expected.cost, rel=1e-8)
+        np.testing.assert_allclose(found.gains, expected.gains, rtol=1e-6, atol=1e-6)

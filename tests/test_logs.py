@@ -1,7 +1,6 @@
 """Logs: which rows are learnt, which are set aside and why, whatever the files look like."""
 
 import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from contextual_lqr import Decoder, InputError, Trajectory
 from contextual_lqr.logs import FittedFleet, FleetDescription, reading, sources
 from contextual_lqr.logs.fitting import Fit, fit
-from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write
+from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write, write_minari
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4]
 
@@ -287,31 +286,10 @@ def test_rows_fit_like_least_squares() -> None:
 
 def test_minari_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("h5py")
-    minari = pytest.importorskip("minari")
-    import gymnasium as gym
-    from minari.data_collector import EpisodeBuffer
-
+    pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
-    frame, buffers = cart_rows(MASSES, episodes=1), []
-    for episode in frame.partition_by("episode", maintain_order=True):
-        n = len(episode)
-        buffers.append(
-            EpisodeBuffer(
-                observations=episode.select("position", "velocity").to_numpy(),
-                actions=episode["force"].to_numpy()[:-1, None],
-                rewards=np.zeros(n - 1),
-                terminations=np.zeros(n - 1, bool),
-                truncations=np.arange(1, n) == n - 1,
-                infos={"mass": episode["mass"].to_numpy()},
-            )
-        )
-    with warnings.catch_warnings(action="ignore"):  # that nobody signs the dataset
-        minari.create_dataset_from_buffers(
-            "carts/test-v0",
-            buffers,
-            observation_space=gym.spaces.Box(-np.inf, np.inf, (2,), np.float64),
-            action_space=gym.spaces.Box(-np.inf, np.inf, (1,), np.float64),
-        )
+    frame = cart_rows(MASSES, episodes=1)
+    write_minari(frame, "carts/test-v0")
     for log in ("minari:carts/test-v0", str(tmp_path / "carts" / "test-v0")):
         same(fitted(log).fleet.decoder, learnt_by_hand(frame))
     with pytest.raises(InputError, match="cannot read the Minari dataset"):

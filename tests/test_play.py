@@ -42,6 +42,7 @@ def test_the_table_and_the_json_say_the_same(tmp_path: Path) -> None:
         assert fact["cost"] > 0.5 * fact["optimum"]
     with Image.open(tmp_path / "path.gif") as animation:
         assert animation.n_frames == 20
+        assert animation.info["duration"] == watching.EACH
         assert animation.size == (480, 360)
     assert [path.name for path in tmp_path.iterdir()] == ["path.gif"]
 
@@ -54,11 +55,13 @@ def test_learning_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     again = list(episodes(stage, number=5, adapt="episode"))
     assert [one.cost for one in again] == [one.cost for one in played]
     monkeypatch.setattr(watching, "picture", lambda *arguments: arguments)
-    drawn = list(frames(stage, played))
+    drawn, times = zip(*frames(stage, played), strict=True)
     assert len(drawn) == 5 * 20  # all five episodes, all twenty states
     assert [len(states) for *_, states, _, _ in drawn] == 5 * list(range(1, 21))
-    assert len({title for *_, title in frames(stage, 30 * played[:1])}) == 1
-    assert len(list(frames(stage, 30 * played[:1]))) == 8 * 20  # of many episodes, eight
+    assert list(times) == 5 * ([watching.EACH] * 19 + [watching.PAUSE])  # each ends with a pause
+    many = list(frames(stage, 30 * played[:1]))
+    assert len({title for (*_, title), _ in many}) == 1
+    assert len(many) == 8 * 20  # of many episodes, eight
 
 
 def test_the_cost_of_an_episode_counts_every_stage() -> None:
@@ -76,7 +79,7 @@ def test_the_engines_pendulum_can_be_watched() -> None:
     one = next(episodes(stage, number=1, adapt="episode"))
     assert one.optimum is None
     assert 1 <= one.unseen <= 250
-    assert np.asarray(next(frames(stage, [one]))).shape == (360, 480, 3)
+    assert np.asarray(next(frames(stage, [one]))[0]).shape == (360, 480, 3)
 
 
 @pytest.mark.parametrize(

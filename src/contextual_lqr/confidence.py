@@ -7,6 +7,7 @@ With Y = (Θ - Θ̂) Rᵀ it is the ball ‖Y‖_F² ≤ β; everything here is 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -15,6 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr import kernels
 from contextual_lqr.checks import as_numbers, require, require_probability
 from contextual_lqr.decoder import Decoder
 from contextual_lqr.factors import solve_triangle
@@ -117,7 +119,9 @@ class ConfidenceSet:
         self.factor: Float[Array, "p p"] = decoder.factor
         # Rows of Θ that are known have no spread: no member of the set moves them.
         self.free: Float[Array, "d 1"] = np.ones((len(self.estimate), 1))
-        self.free[list(decoder.known)] = 0.0
+        self._moving = len(self.estimate) - len(decoder.known)
+        if decoder.known:
+            self.free[list(decoder.known)] = 0.0
 
     def distance(self, theta: ArrayLike) -> Any:
         """tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ], a number for one Θ and an array for a stack; inf on overflow."""
@@ -140,13 +144,11 @@ class ConfidenceSet:
         _count(n)
         d, p = self.estimate.shape
         U = rng.standard_normal((n, d, p))
-        U *= self.free
-        r = rng.random(n) ** (1 / (self.free.sum() * p))
-        size = np.sqrt(self.radius) * r / np.sqrt(np.einsum("nij,nij->n", U, U))
-        thetas = self._from_ball(U)  # in place from here: this is most of the paper's rule
-        thetas *= size[:, None, None]
-        thetas += self.estimate
-        return thetas
+        if self._moving < d:
+            U *= self.free
+        r = rng.random(n) ** (1 / (self._moving * p))
+        factor = np.ascontiguousarray(self.factor)
+        return np.asarray(kernels.scatter(U, factor, self.estimate, math.sqrt(self.radius), r))
 
     def draw(
         self, n: int, rng: np.random.Generator, scale: ArrayLike = 1.0

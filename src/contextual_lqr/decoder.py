@@ -18,10 +18,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -140,22 +141,40 @@ class Decoder:
             "update_rows takes states (n, d), inputs (n, m) and after (n, d), not "
             f"{x.shape}, {u.shape} and {after.shape}",
         )
-        context_map, sizes = self.context_map, (x.shape[1], u.shape[1])
+        self.update_columns(contexts, list(x.T), list(u.T), list(after.T), episodes=episodes)
+
+    def update_columns(
+        self,
+        contexts: Mapping[str, Any] | Sequence[Any],
+        states: Sequence[Array],
+        inputs: Sequence[Array],
+        after: Sequence[Array],
+        *,
+        chosen: Int64[Array, " some"] | None = None,
+        episodes: int = 0,
+    ) -> None:
+        """`update_rows` for a table's columns, d, m and d of them, of one length.
+
+        If rows are `chosen`, by their places, the others are as if they were not there.
+        """
+        context_map, sizes = self.context_map, (len(states), len(inputs))
         if (context_map.states, context_map.inputs) != sizes:
             context_map = context_map.sized(*sizes)
-        if not len(x):
+        count = len(states[0]) if chosen is None else len(chosen)
+        if not count:
             return
         with np.errstate(over="ignore", invalid="ignore"):  # refused later
-            Z = context_map.encode(contexts, np.concatenate((x.T, u.T)).T)
-        data = tall_triangle(Z.T, after.T, self._limit)
+            z = context_map.encode(contexts, states, inputs)
+        columns = [*z, *after]
+        data = tall_triangle(columns, chosen, self._limit)
         if data is not None:
             data = data if self._data is None else triangle(self._data, data)
-            self._take_in(context_map, data, Z.shape[1], episodes, len(x), len(x))
+            self._take_in(context_map, data, len(z), episodes, count, count)
             return
-        columns = np.concatenate((Z.T, after.T))
+        table = np.stack([one if chosen is None else one[chosen] for one in columns])
         size = block_rows(len(columns))
-        blocks = (columns[:, i : i + size].T for i in range(0, len(x), size))
-        self._learn(context_map, blocks, Z.shape[1], episodes)
+        blocks = (table[:, i : i + size].T for i in range(0, count, size))
+        self._learn(context_map, blocks, len(z), episodes)
 
     def merge(self, other: Decoder) -> None:
         """Take in all that another decoder of the same fleet has learnt, as if it were ours."""
@@ -326,14 +345,11 @@ class Decoder:
         """R, Θ̂, and the squares of what Θ̂ and the prior leave unexplained."""
         if self._posterior is None:
             p, d, data = self._statistics()
-            prior = np.zeros((p, p + d))
-            np.fill_diagonal(prior, np.sqrt(self.regularisation))
-            joint = triangle(data, prior)
-            joint *= np.where(np.diagonal(joint) < 0, -1.0, 1.0)[:, None]  # QR leaves signs free
+            joint = triangle(data, _prior(p, d, self.regularisation))
             R = np.asfortranarray(joint[:p, :p])
             columns = solve_triangle(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
             theta = np.ascontiguousarray(columns.T)
-            squares = (joint[p:, p:] ** 2).sum(0)
+            squares = np.einsum("ij,ij->j", joint[p:, p:], joint[p:, p:])
             for i, row in self.known.items():
                 theta[i] = row
                 squares[i] = ((data[:, p + i] - data[:, :p] @ row) ** 2).sum()
@@ -417,6 +433,14 @@ class Decoder:
         )
         decoder._sizes, decoder._data = (p, d), data
         return decoder
+
+
+@lru_cache(maxsize=64)
+def _prior(p: int, d: int, regularisation: float) -> Array:
+    """The rows [√λI 0] that stand for the prior."""
+    rows = np.zeros((p, p + d))
+    np.fill_diagonal(rows, np.sqrt(regularisation))
+    return read_only(rows)
 
 
 def _known_rows(

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 from scipy.linalg.blas import dtrsm
 from scipy.linalg.lapack import dgeqrf
 
 from contextual_lqr import kernels
 
+_SMALL = 4096  # numbers up to which our kernel is quicker than a call of LAPACK (measured)
+_TRIANGLES = 32  # that are merged at once
+
 
 def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
-    """The square triangular factor of the rows of all blocks.
+    """The square triangular factor of the rows of all blocks, its diagonal not negative.
 
     Rows of very different size go into Householder's reflections largest first: only then is what
     small rows say not drowned by the rounding of large ones (states of 1e12 beside states of 1).
     """
     n, count = blocks[0].shape[1], sum(map(len, blocks))
+    if n * count <= _SMALL:
+        found = kernels.factor_rows(np.concatenate(blocks))
+        if found is not None:
+            return found
     columns = np.zeros((n, max(n, count)))  # LAPACK's order: a column of the rows in one piece
     place = 0
     for block in blocks:
@@ -30,20 +38,27 @@ def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
     if sizes.max() > 1e4 * sizes.min():
         columns = columns[:, np.argsort(-sizes, kind="stable")]
     reduced, _, _, _ = dgeqrf(columns.T, overwrite_a=True)
-    return np.where(_upper(n), reduced[:n], 0.0)
+    signs = np.where(np.diagonal(reduced) < 0, -1.0, 1.0)[:n, None]  # QR leaves them free
+    return np.where(_upper(n), signs * reduced[:n], 0.0)
 
 
 def tall_triangle(
-    left: Float[Array, "n1 rows"], right: Float[Array, "n2 rows"], limit: float
+    columns: Sequence[Float[Array, " rows"]], chosen: Int64[Array, " some"] | None, limit: float
 ) -> Float[Array, "n n"] | None:
-    """The same for many rows, given by their columns: block by block, by the compiled kernel.
+    """The same for many rows, or some of them, given by their columns: by the compiled kernel.
 
     None if that has to be done here: a number is above the limit or not finite, sizes of rows
     differ much, or there is no such kernel.
     """
-    parts: Any = kernels.factor_blocks(left, right, block_rows(len(left) + len(right)), limit)
+    n = len(columns)
+    parts: Any = kernels.factor_blocks(columns, chosen, block_rows(n), limit)
     while parts is not None and len(parts) > 1:
-        parts = [triangle(*parts[i : i + 32]) for i in range(0, len(parts), 32)]
+        rows = parts.reshape(-1, n)
+        fewer = kernels.factor_blocks(list(rows.T), None, _TRIANGLES * n, np.inf)
+        if fewer is None:  # they must be sorted first
+            size = _TRIANGLES * n
+            fewer = np.stack([triangle(rows[i : i + size]) for i in range(0, len(rows), size)])
+        parts = fewer
     return None if parts is None else parts[0]
 
 

@@ -206,28 +206,21 @@ def simulate(
     # All noise is drawn at once, so that how far an episode gets does not change what follows it.
     shocks = rng.standard_normal((*batch, steps, d))
     shocks = np.einsum("...ij,...hj->...hi", system.noise_factor, shocks)
+    if not batch:
+        limit = None if state_bound is None else np.full(d, bound)
+        return Trajectory(
+            *kernels.roll_out(system.A, system.B, policy.gains, x, shocks, bound=limit)
+        )
     states, inputs = np.empty((*batch, steps + 1, d)), np.empty((*batch, steps, m))
     states[..., 0, :] = x
-    played = steps
-    if state_bound is not None and (np.abs(x) > bound).any():
-        played = steps = 0
     with np.errstate(over="ignore", invalid="ignore"):
         for h in range(steps):
             x = states[..., h, :]
             u = inputs[..., h, :] = _apply(policy.gains[..., h, :, :], x)
-            x = _apply(system.A, x) + _apply(system.B, u) + shocks[..., h, :]
-            states[..., h + 1, :] = x
-            if batch:
-                continue
-            if not (np.isfinite(x).all() and np.isfinite(u).all()):
-                played = h
-                break
-            if state_bound is not None and (np.abs(x) > bound).any():
-                played = h + 1
-                break
-    if batch and not np.isfinite(states).all():
+            states[..., h + 1, :] = _apply(system.A, x) + _apply(system.B, u) + shocks[..., h, :]
+    if not np.isfinite(states).all():
         raise InputError("an episode of this batch overflows: simulate it alone, or with a bound")
-    return Trajectory(states[..., : played + 1, :], inputs[..., :played, :])
+    return Trajectory(states, inputs)
 
 
 def _apply(matrix: Array, vector: Array) -> Array:

@@ -44,8 +44,9 @@ class Plan:
             return False
         with np.errstate(over="ignore", invalid="ignore"):
             meant = (self.policy.gains[: len(u)] @ x[..., None])[..., 0]
-            both = meant, meant + self.offsets[: len(u)]
+            offsets = self.offsets[: len(u)]
+            inputs = [meant, meant + offsets] if offsets.any() else [meant]
         if self.input_bounds is not None:
-            both = np.clip(both[0], *self.input_bounds), np.clip(both[1], *self.input_bounds)
-        room = 1e-9 * np.abs(u).max(initial=1e-3)
-        return any(bool((np.abs(u - one) <= room).all()) for one in both)
+            inputs = [np.clip(one, *self.input_bounds) for one in inputs]
+        room = 1e-9 * max(np.abs(u).max(initial=0.0), 1e-3)
+        return any(bool(np.abs(u - one).max(initial=0.0) <= room) for one in inputs)

@@ -151,6 +151,11 @@ class QuadraticCost:
         return int(self.R.shape[-1])
 
     @cached_property
+    def later_weights(self) -> Float[Array, "*batch d d"]:
+        """The sum of Q over all states but the first, which alone are moved by noise."""
+        return read_only(self.Q[..., 1:, :, :].sum(-3))
+
+    @cached_property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes: () for one cost."""
         shapes = {"Q": self.Q.shape[:-3], "R": self.R.shape[:-3]}

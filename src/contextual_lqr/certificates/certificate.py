@@ -24,6 +24,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
+from contextual_lqr.certificates.instability import grows
 from contextual_lqr.certificates.moments import step_moments
 from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
 from contextual_lqr.certificates.plausible import PlausibleMachines
@@ -45,7 +46,6 @@ from contextual_lqr.strategies.strategy import Situation
 
 Verdict = Literal["trust", "caution", "do not use"]
 
-GROWTH = 2.0  # a deviation that more than doubles over the episode counts as instability
 # At 2 % for the 95 % quantile, an excess above 5 % is rarer than one in a hundred: it is about a
 # square of Gaussians.
 TRUSTED_EXCESS, REFUSED_EXCESS = 0.02, 0.5
@@ -145,7 +145,7 @@ def certify_many(
     and takes their inputs as chosen without regard to the noise; a number or a rule is the β of a
     `ConfidenceSet`. `delta` is the probability with which the interval may miss. `draws` is the
     number of posterior draws, from `rng` (by default always the same). Without `bounds` the ends
-    are only searched for, in about half the time, and not certain. `progress` is told how many
+    are only searched for, in less than half the time, and not certain. `progress` is told how many
     machines have been done since it was last called.
     """
     task = _Task(decoder, cost, start, noise, radius, delta, draws, bounds, rng)
@@ -238,47 +238,20 @@ class _Task:
         self, G: Float[Array, "n p y"], policy: LinearPolicy
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The excess over each draw's optimum at the quantile, and the share of growing draws."""
-        d = len(self.start)
-        excess, unstable = np.empty(len(G)), np.empty(len(G))
+        draws, d, p = self.thetas.shape
+        (paid, best), unstable = np.empty((2, len(G), draws)), np.empty(len(G))
         for i, one in enumerate(G):
-            M = self.thetas @ one
+            M = (self.thetas.reshape(-1, p) @ one).reshape(draws, d, -1)
             A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
             drawn = LinearSystem.unchecked(A, B, self.noises)
             own = LinearPolicy(policy.gains[i])
-            paid = policy_cost(own, drawn, self.cost, self.start)
-            best = optimal_cost(drawn, self.cost, self.start)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                ratio = (paid - best) / np.abs(best)
-            ratio = np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
-            excess[i] = np.quantile(ratio, QUANTILE, method="higher")
-            unstable[i] = grows(A, B, own.gains).mean()
-        return excess, unstable
-
-
-def grows(
-    A: Float[Array, "n d d"], B: Float[Array, "n d m"], gains: Float[Array, "steps m d"]
-) -> Any:
-    """Whether a mode of the closed loop more than doubles over the episode.
-
-    The transition over the episode is Φ = Π (A + B K_h). Its spectral radius is what a deviation
-    of the state is multiplied by in the long run if episode follows episode; unlike a norm it does
-    not depend on units. A coordinate that stays constant has a mode of 1, and is no instability.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        F = A[:, None] + B[:, None] @ gains
-        while F.shape[1] > 1:  # neighbours are multiplied, so that few calls do all
-            odd = F[:, F.shape[1] // 2 * 2 :]
-            F = np.concatenate((F[:, 1::2] @ F[:, : F.shape[1] // 2 * 2 : 2], odd), 1)
-        power = Phi = F[:, 0]
-        for _ in range(3):  # ‖Φ⁸‖ ≥ ρ⁸: most need no eigenvalues
-            power = power @ power
-        suspect = ~((power * power).sum((-2, -1)) <= GROWTH**16)
-    finite = np.isfinite(Phi).all((-2, -1))
-    growing = np.array(~finite)
-    some = suspect & finite
-    if some.any():
-        growing[some] = np.abs(np.linalg.eigvals(Phi[some])).max(-1) > GROWTH
-    return growing
+            paid[i] = policy_cost(own, drawn, self.cost, self.start)
+            best[i] = optimal_cost(drawn, self.cost, self.start)
+            unstable[i] = grows(drawn, own.gains, self.cost).mean()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = (paid - best) / np.abs(best)
+        ratio = np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
+        return np.quantile(ratio, QUANTILE, axis=1, method="higher"), unstable
 
 
 def _judge(

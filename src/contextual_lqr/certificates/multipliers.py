@@ -53,18 +53,22 @@ def upper_bounds(
             break
         now = game.at(active)
         moments, balanced = now.forward(adversary[active], weights[active])
-        start, gain = best[active].copy(), np.zeros(len(active))
-        for part in _PARTS:  # a whole step may overshoot
-            X_part = X[active] + part * (moments - X[active])
-            weights_part = weights[active] ** (1 - part) * balanced**part
+        before, tried = best[active].copy(), active
+        for part in _PARTS:  # a whole step may overshoot; those for which it did try a shorter one
+            X_part = X[tried] + part * (moments - X[tried])
+            weights_part = weights[tried] ** (1 - part) * balanced**part
             bound, multipliers, strategy = now.backward(X_part, weights_part)
-            better = bound < best[active]
-            kept = active[better]
+            better = bound < best[tried]
+            kept = tried[better]
             best[kept], chosen[kept] = bound[better], multipliers[better]
             adversary[kept], X[kept] = strategy[better], X_part[better]
             weights[kept] = weights_part[better]
+            if better.all():
+                break
+            tried, now = tried[~better], now.at(~better)
+            moments, balanced = moments[~better], balanced[~better]
         with np.errstate(invalid="ignore"):
-            gain = start - best[active]
+            gain = before - best[active]
         active = active[(gain > tolerance * np.abs(best[active])) | np.isnan(gain)]
     return best, chosen
 
@@ -200,7 +204,7 @@ def _cheapest(
     price = np.maximum(price, 1e-300)
     room = e[:, -1:] - e  # λ = e_max + μ, and Σ pull / (μ + room)² = price
     low, high = np.sqrt(pull[:, -1] / price), np.sqrt(pull.sum(-1) / price)
-    for _ in range(16):
+    for _ in range(8):  # a minimum is flat: a λ right to some percent is as good
         middle = np.sqrt(low) * np.sqrt(high)
         above = (pull / (middle[:, None] + room) ** 2).sum(-1) < price
         low, high = np.where(above, low, middle), np.where(above, middle, high)
@@ -220,6 +224,10 @@ class _Relaxed:
         self._system = LinearSystem.unchecked(
             np.ascontiguousarray(A), np.concatenate((B, friend), -1), noise
         )
+        # The arrays of a cost are large, so that those of one trial serve the next.
+        steps, inputs = machines.cost.horizon - 1, y
+        self._Q = np.empty((n, steps + 1, d, d))
+        self._R, self._N = np.zeros((n, steps, inputs, inputs)), np.zeros((n, steps, d, inputs))
 
     def bounds(self, multipliers: Float[Array, "n steps k"]) -> Float[Array, " n"]:
         """The relaxed problem's optimal cost; -inf where it has none."""
@@ -255,14 +263,14 @@ class _Relaxed:
         return moved.sum(-1, keepdims=True) if self._joint else moved, allowed
 
     def _relaxed_cost(self, multipliers: Float[Array, "n steps k"]) -> QuadraticCost:
-        (n, steps, _), d, m, base = multipliers.shape, self._d, self._m, self._cost
+        d, m, base = self._d, self._m, self._cost
+        Q, R, N = self._Q, self._R, self._N
         weighted = multipliers.sum(-1)[..., None, None] * self._Y[:, None]
-        Q = np.empty((n, steps + 1, d, d))
-        Q[:, :-1], Q[:, -1] = base.Q[:-1] - weighted[..., :d, :d], base.Q[-1]
-        R, N = np.zeros((n, steps, m + d, m + d)), np.zeros((n, steps, d, m + d))
-        R[..., :m, :m] = base.R - weighted[..., d:, d:]
-        R[..., range(m, m + d), range(m, m + d)] = multipliers
-        N[..., :m] = -weighted[..., :d, d:] + (0.0 if base.N is None else base.N)
+        np.subtract(base.Q[:-1], weighted[..., :d, :d], out=Q[:, :-1])
+        Q[:, -1] = base.Q[-1]
+        np.subtract(base.R, weighted[..., d:, d:], out=R[..., :m, :m])
+        np.einsum("nhii->nhi", R[..., m:, m:])[...] = multipliers
+        np.subtract(0.0 if base.N is None else base.N, weighted[..., :d, d:], out=N[..., :m])
         return record(object.__new__(QuadraticCost), Q=Q, R=R, N=N, indefinite=True)
 
 

@@ -22,6 +22,7 @@ from contextual_lqr.factors import solve_triangle
 from contextual_lqr.lqr import cost_and_gradient, policy_cost_and_gradient
 from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
 
+_WORTHWHILE = 1e-4  # a round that gains less, relative to the cost, is the last
 _STEPS = (1.0, 0.5, 0.2, 0.05)  # towards the point where the linear part is extreme
 
 
@@ -85,25 +86,27 @@ class PlausibleMachines:
         far = self._extreme(g)
         best = J
         for sign in (1.0, -1.0):
-            Y, K, slope = X, J, g
-            towards = sign * far
-            for _ in range(rounds):
-                tried = [Y + step * (towards - Y) for step in _STEPS]
-                found = [self._value(policy, noise, one) for one in tried]
-                costs = np.stack([cost for cost, _ in found])
-                least = costs.argmin(0)
-                rows = np.arange(n)
-                better = costs[least, rows] < K - 1e-9 * np.abs(K)
-                if sign < 0 and Y is X:
-                    better = np.isfinite(costs[least, rows])  # leave the first basin, even upwards
+            here, own, active = self, policy, np.arange(n)  # machines that still move
+            found, Y, towards = J.copy(), X, sign * far
+            for step in range(rounds):
+                tried = [Y + part * (towards - Y) for part in _STEPS]
+                values, slopes = zip(*(here._value(own, noise, one) for one in tried), strict=True)
+                costs = np.stack(values)
+                least, rows = costs.argmin(0), np.arange(len(active))
+                lowest, before = costs[least, rows], found[active]
+                better = lowest < before - _WORTHWHILE * np.abs(before)
+                if sign < 0 and not step:
+                    better = np.isfinite(lowest)  # leave the first basin, even upwards
+                    found[active[better]] = lowest[better]
+                found[active] = np.fmin(found[active], lowest)
                 if not better.any():
                     break
-                here = better[:, None, None]
-                Y = np.where(here, np.stack(tried)[least, rows], Y)
-                slope = np.where(here, np.stack([g for _, g in found])[least, rows], slope)
-                K = np.where(better, costs[least, rows], K)
-                towards = self._extreme(slope)
-            best = np.fmin(best, K)
+                least, rows, active = least[better], rows[better], active[better]
+                here = here.at(better)
+                own = None if own is None else LinearPolicy(own.gains[better])
+                Y = np.stack(tried)[least, rows]
+                towards = self._extreme(np.stack(slopes)[least, rows])
+            best = np.fmin(best, found)
         return np.asarray(best)
 
     def _value(self, policy: LinearPolicy | None, noise: Array, X: Array) -> tuple[Array, Array]:

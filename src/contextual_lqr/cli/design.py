@@ -159,7 +159,8 @@ def _content(
             "horizon": described.horizon,
             "machines": rows,
         }
-        return (json.dumps(whole, allow_nan=False, indent=2) + "\n").encode()
+        indent = 2 if len(rows) <= _ROWS_SHOWN else None  # no one reads thousands, and it is slow
+        return (json.dumps(whole, allow_nan=False, indent=indent) + "\n").encode()
     flat = [_flat(row) for row in rows]
     if form == "npz":
         columns = {name: [row[name] for row in flat] for name in flat[0]}

@@ -11,7 +11,7 @@ from rich.table import Table
 from contextual_lqr.cli.terminal import say
 from contextual_lqr.logs import FleetDescription
 from contextual_lqr.logs.misfit import MisfitReport
-from contextual_lqr.logs.reading import Report
+from contextual_lqr.logs.report import Report
 
 _SHOWN = 8  # machines in the table
 

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 from rich.console import Console
 
 from contextual_lqr.cli.findings import facts, say_misfit, say_report
-from contextual_lqr.cli.options import AsJson, Description, Fitted, Flag, Log
+from contextual_lqr.cli.options import AsJson, Description, Fitted, Flag, Log, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json, say
 from contextual_lqr.errors import InputError
 from contextual_lqr.logs import FittedFleet, FleetDescription, fitting
@@ -26,6 +26,8 @@ def fit(
     alarm: bool = True,
     sort: Annotated[bool, Flag] = False,
     only: str | None = None,
+    jobs: int | None = None,
+    cluster: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a fleet's decoder from its logs.
@@ -50,6 +52,10 @@ def fit(
         Sort each log by episode and step first.
     only
         Learn from one machine alone: its label, or its context as mass=2.
+    jobs
+        Threads that read and learn at once; as many as there are cores unless given.
+    cluster
+        Let the workers of this Dask scheduler, tcp://host:8786, do it: they read the same paths.
     as_json
         Print JSON, for a script to read.
     """
@@ -72,6 +78,7 @@ def fit(
             only=only,
             quarantine=target.with_name(f"{target.name}.quarantine.csv"),
             progress=progress,
+            workers=chosen_workers(jobs, cluster),
         )
     done.fleet.save(target)
     if as_json:

@@ -9,6 +9,10 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from contextual_lqr import kernels
+from contextual_lqr.checks import require
+from contextual_lqr.parallel import Workers
+
 Flag = Parameter(negative="", show_default=False)
 """An option that is either there or not."""
 
@@ -46,3 +50,14 @@ Description = Annotated[
 
 OptionalFile = Annotated[Path | None, Parameter(validator=_file())]
 """A file that must exist, if it is named."""
+
+
+def chosen_workers(jobs: int | None, cluster: str | None) -> Workers:
+    """Workers here, as many as there are cores unless said otherwise, or a Dask scheduler."""
+    if cluster is not None:
+        require(jobs is None, "--jobs is for this machine, --cluster for others: give one of them")
+        return cluster
+    if jobs is None:
+        return kernels.cores()
+    require(jobs >= 1, f"--jobs must be at least 1, not {jobs}")
+    return jobs

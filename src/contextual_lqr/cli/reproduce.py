@@ -11,12 +11,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr import kernels
-from contextual_lqr.checks import require
-from contextual_lqr.cli.options import AsJson, OptionalFile
+from contextual_lqr.cli.options import AsJson, OptionalFile, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json
 from contextual_lqr.errors import InputError
 from contextual_lqr.experiments.config import Config, PathName, StrategyName
+from contextual_lqr.parallel import Workers
 
 _Several = cyclopts.Parameter(consume_multiple=True, negative="")
 
@@ -32,6 +31,7 @@ def reproduce(
     radius: float | None = None,
     config: OptionalFile = None,
     jobs: int | None = None,
+    cluster: str | None = None,
     out: Path = Path("results"),
     as_json: AsJson = False,
 ) -> None:
@@ -59,6 +59,8 @@ def reproduce(
         Repeat the run of this config.json, bit for bit.
     jobs
         Trials run at once; as many as there are cores unless given.
+    cluster
+        Run them on the workers of this Dask scheduler, tcp://host:8786, instead.
     out
         The folder to write to.
     as_json
@@ -78,8 +80,7 @@ def reproduce(
         named = ", ".join(f"--{name}" for name in given)
         raise InputError(f"--config repeats a run as it was: leave out {named}")
     what = Config(**given) if config is None else Config.load(config)
-    workers = kernels.cores() if jobs is None else jobs
-    require(workers >= 1, f"--jobs must be at least 1, not {workers}")
+    workers = chosen_workers(jobs, cluster)
     console = Console(stderr=True, highlight=False)
     try:
         _run(what, workers, out, as_json, console)
@@ -90,11 +91,12 @@ def reproduce(
         sys.exit(130)
 
 
-def _run(config: Config, workers: int, out: Path, as_json: bool, console: Console) -> None:
+def _run(config: Config, workers: Workers, out: Path, as_json: bool, console: Console) -> None:
+    where = f"{workers} at once" if isinstance(workers, int) else f"on {escape(workers)}"
     console.print(
         f"{len(config.trials)} trials (settings: {len(config.settings)}, strategies: "
         f"{len(config.strategies)}, seeds: {config.seeds}), episodes of each: {config.episodes}; "
-        f"{workers} at once, into {escape(str(out))}"
+        f"{where}, into {escape(str(out))}"
     )
     from contextual_lqr.experiments.reproduce import conclude, run_missing
     from contextual_lqr.experiments.store import Store

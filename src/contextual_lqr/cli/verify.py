@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr import kernels
-from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.options import AsJson, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json
 from contextual_lqr.experiments.config import PathName
 from contextual_lqr.experiments.verify.checks import Check
@@ -29,6 +28,7 @@ def verify(
     episodes: int = 10_000,
     out: Path = Path("verify-report"),
     jobs: int | None = None,
+    cluster: str | None = None,
     radius_factor: float = 1.0,
     as_json: AsJson = False,
 ) -> None:
@@ -50,6 +50,8 @@ def verify(
         Folder for the report, its figures and the rows they are made from.
     jobs
         Processes; as many as there are cores unless given.
+    cluster
+        Run on the workers of this Dask scheduler, tcp://host:8786, instead.
     radius_factor
         Multiply β by this; below 1, the guarantees may fail, and the checks should say so.
     as_json
@@ -63,7 +65,7 @@ def verify(
         long_episodes=episodes,
         radius_factor=radius_factor,
     )
-    workers = kernels.cores() if jobs is None else jobs
+    workers = chosen_workers(jobs, cluster)
     with Progress("playing", settings.total_episodes, "episodes") as progress:
         found = verification(settings, out, workers, progress.advance)
     if as_json:

@@ -11,7 +11,7 @@ sentence, is the work of this file.
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar
@@ -88,13 +88,17 @@ class ContextMap(ABC):
         return np.zeros((0, self.shape[0], self.shape[1] + self.shape[2]))
 
     def encode(
-        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
-    ) -> Float[Array, "batch p"]:
-        """z = G(context) [x; u] for many rows [x; u], each with its own context."""
+        self, contexts: Iterable[Any], states: Sequence[Array], inputs: Sequence[Array]
+    ) -> list[Array]:
+        """The p columns of z = G(context) [x; u], from those of x and u; each row has its context.
+
+        A column of z that is one of x or u may be that very array.
+        """
         G = self.matrices(contexts)
-        if len(G) != len(moves):
-            raise InputError(f"there are {len(moves)} rows, but {len(G)} contexts")
-        return np.asarray((G @ moves[..., None])[..., 0])
+        if len(G) != len(states[0]):
+            raise InputError(f"there are {len(states[0])} rows, but {len(G)} contexts")
+        moves = np.stack((*states, *inputs), 1)
+        return list((G @ moves[..., None])[..., 0].T)
 
     def describe(self) -> dict[str, Any] | None:
         """What JSON can hold of the map, for `context_map_from`; None if it holds functions."""

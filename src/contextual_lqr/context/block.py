@@ -1,8 +1,9 @@
 """Contexts in the paper's form, G = blkdiag(C, D)."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any, NamedTuple, final
 
 import numpy as np
@@ -89,40 +90,31 @@ class BlockContext(ContextMap):
         return super().matrices(self._variables.split(count, columns))  # to say which is wrong
 
     def encode(
-        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
-    ) -> Float[Array, "batch p"]:
+        self, contexts: Iterable[Any], states: Sequence[Array], inputs: Sequence[Array]
+    ) -> list[Array]:
         """As in `ContextMap`; without functions, without the matrices: z = [C x; D u]."""
         if len(self._patterns) < 2 or self._variables is None:
-            return super().encode(contexts, moves)
+            return super().encode(contexts, states, inputs)
         count, columns = self._variables.columns(contexts)
-        if count != len(moves):
-            raise InputError(f"there are {len(moves)} rows, but {count} contexts")
-        (p1, d), (p2, _) = (self._patterns[part].constant.shape for part in "CD")
-        z = np.empty((count, p1 + p2), order="F")
-        started: set[int] = set()
+        if count != len(states[0]):
+            raise InputError(f"there are {len(states[0])} rows, but {count} contexts")
+        found: list[Array] = []
         coefficients: dict[str, Any] = {}
-
-        def add(i: int, coefficient: Any, j: int) -> None:
-            """z_i += coefficient · y_j; the first term of a z_i is written, not added."""
-            if i in started:
-                z[:, i] += coefficient * moves[:, j]
-            else:
-                np.multiply(coefficient, moves[:, j], out=z[:, i])
-                started.add(i)
-
-        for part, row, column in (("C", 0, 0), ("D", p1, d)):
+        for part, moves in (("C", states), ("D", inputs)):
             constant, entries = self._patterns[part]
+            terms: list[list[Array]] = [[] for _ in constant]
             for i, j in np.argwhere(constant).tolist():
-                add(row + i, constant[i, j], column + j)
+                c = constant[i, j]
+                terms[i].append(moves[j] if c == 1 else c * moves[j])
             for i, j, expression in entries:
                 if expression.text not in coefficients:
                     value = coefficients[expression.text] = expression(columns)
                     if not np.isfinite(value).all():  # the slow way says which is wrong
-                        return super().encode(self._variables.split(count, columns), moves)
-                add(row + i, coefficients[expression.text], column + j)
-        for i in set(range(p1 + p2)) - started:
-            z[:, i] = 0.0
-        return z
+                        split = self._variables.split(count, columns)
+                        return super().encode(split, states, inputs)
+                terms[i].append(coefficients[expression.text] * moves[j])
+            found += [reduce(np.add, row) if row else np.zeros(count) for row in terms]
+        return found
 
     def _arguments(self) -> dict[str, Any]:
         return {"C": self.C, "D": self.D, **super()._arguments()}

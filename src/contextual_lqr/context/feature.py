@@ -1,10 +1,9 @@
 """Contexts through features: [A, B] = Σᵢ φᵢ(c) Mᵢ, what users of LPV models write."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import product
 from typing import Any, final
 
 import numpy as np
@@ -79,17 +78,13 @@ class FeatureContext(ContextMap):
         return self._stacked(self.feature_rows(contexts))
 
     def encode(
-        self, contexts: Iterable[Any], moves: Float[Array, "batch n"]
-    ) -> Float[Array, "batch p"]:
+        self, contexts: Iterable[Any], states: Sequence[Array], inputs: Sequence[Array]
+    ) -> list[Array]:
         """As in `ContextMap`, without the matrices: z = φ ⊗ [x; u]."""
         phi = self.feature_rows(contexts)
-        if len(phi) != len(moves):
-            raise InputError(f"there are {len(moves)} rows, but {len(phi)} contexts")
-        (_, k), n = phi.shape, moves.shape[1]
-        z = np.empty((len(phi), k * n), order="F")
-        for i, j in product(range(k), range(n)):
-            np.multiply(phi[:, i], moves[:, j], out=z[:, i * n + j])
-        return z
+        if len(phi) != len(states[0]):
+            raise InputError(f"there are {len(states[0])} rows, but {len(phi)} contexts")
+        return [feature * move for feature in phi.T for move in (*states, *inputs)]
 
     def describe(self) -> dict[str, Any] | None:
         """As in `ContextMap`, with the expressions as text."""

@@ -26,6 +26,7 @@ IDS = {
 """The environment of each fleet in `FLEETS`."""
 
 PENDULUM = "contextual_lqr/InvertedPendulum-v0"
+"""MuJoCo's inverted pendulum with a context; it needs the extra `mujoco`."""
 
 for _name, _id in IDS.items():
     gymnasium.register(_id, "contextual_lqr.envs.fleet_env:FleetEnv", kwargs={"fleet": _name})

@@ -1,9 +1,9 @@
 """CARL's environments behind our interface: a context of one's choice at every reset.
 
 CARL (automl/CARL, `carl-bench`) already tells the context in its observation. What it lacks is
-`reset(options={"context": ...})`: there a context is chosen from a fixed set. Its releases ask for
-gymnasium < 1.0, and our extra `gym` for 1.0 or later, so the two install beside each other only
-without that extra; this module and `rollout` work with both.
+`reset(options={"context": ...})`: there a context is chosen from a fixed set. CARL 1.1.1 asks for
+gymnasium < 1.0, and our extra `gym` for 1.0 or later, so that pip refuses the two together; CARL
+1.1.0 has no such limit, and works with Gymnasium 1.
 """
 
 from __future__ import annotations

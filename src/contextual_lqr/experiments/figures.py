@@ -77,10 +77,10 @@ def _trajectories(measured: Measurements, folder: Path) -> str:
     shown = examples(measured)
     paths = list(dict.fromkeys(one.path for one in shown))
     masses = list(dict.fromkeys(one.mass for one in shown))
-    figure = Figure(figsize=(4.0 * len(masses), 3.3 * len(paths)))
-    grid: Any = figure.subplots(len(paths), len(masses), squeeze=False)
+    figure = Figure(figsize=(3.4 * len(paths), 3.1 * len(masses) + 0.3))
+    grid: Any = figure.subplots(len(masses), len(paths), squeeze=False)
     for one in shown:
-        _trajectory(grid[paths.index(one.path), masses.index(one.mass)], one)
+        _trajectory(grid[masses.index(one.mass), paths.index(one.path)], one)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize="small")
     save_figure(figure, folder, "figure-2")

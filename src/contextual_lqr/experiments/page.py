@@ -24,8 +24,8 @@ th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px so
   vertical-align: top; }
 td.number, th.number { text-align: right; }
 td.holds { color: var(--good); } td.fails { color: var(--bad); font-weight: 600; }
-figure { margin: 1.5rem 0; } figure img { width: 100%; height: auto; background: #fff;
-  border-radius: 6px; }
+figure { margin: 1.5rem 0; } figure img { width: 100%; min-width: 34rem; height: auto;
+  background: #fff; border-radius: 6px; }
 code { font-size: .9em; overflow-wrap: anywhere; }
 """
 
@@ -69,7 +69,8 @@ class Page:
         kind = {".png": "image/png", ".svg": "image/svg+xml"}[image.suffix]
         data = base64.b64encode(image.read_bytes()).decode()
         self._parts.append(
-            f'<figure><img alt="{escape(caption)}" src="data:{kind};base64,{data}">'
+            f'<figure><div class="wide"><img alt="{escape(caption)}" '
+            f'src="data:{kind};base64,{data}"></div>'
             f"<figcaption>{escape(caption)}</figcaption></figure>"
         )
 

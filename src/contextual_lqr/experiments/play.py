@@ -8,7 +8,9 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr import kernels
 from contextual_lqr.agent import Agent
+from contextual_lqr.checks import record
 from contextual_lqr.plan import Plan
 from contextual_lqr.problem import Trajectory
 
@@ -35,30 +37,12 @@ def play(
     if adapt == "step":
         return _play_live(agent, context, dynamics, shocks)
     plan = agent.ask(context)
-    states, inputs = _roll_out(plan, dynamics, agent.start, shocks)
-    if len(inputs):
-        agent.tell(context, Trajectory(states, inputs))
+    d, offsets = len(agent.start), None if plan.dither is None else plan.offsets
+    A, B = np.ascontiguousarray(dynamics[:, :d]), np.ascontiguousarray(dynamics[:, d:])
+    states, inputs = kernels.roll_out(A, B, plan.policy.gains, agent.start, shocks, offsets=offsets)
+    if len(inputs):  # they are ours and finite: nothing to check or to copy
+        agent.tell(context, record(object.__new__(Trajectory), states=states, inputs=inputs))
     return Played(states, inputs, plan)
-
-
-def _roll_out(plan: Plan, dynamics: Array, start: Array, shocks: Array) -> tuple[Array, Array]:
-    """States and inputs. Written for speed: two products a step, and no arrays made on the way."""
-    d, steps, width = len(start), len(shocks), dynamics.shape[1]
-    y = np.empty((steps + 1, width + d))  # a row is [x; u; w], and x' = [A, B, I] [x; u; w]
-    y[0, :d], y[:-1, width:] = start, shocks
-    M = np.concatenate((dynamics, np.eye(d)), 1)
-    states, inputs = y[:, :d], y[:-1, d:width]
-    xs, dot = list(states), np.dot
-    offsets = None if plan.dither is None else plan.offsets
-    with np.errstate(over="ignore", invalid="ignore"):
-        for h, (K, row, u) in enumerate(zip(plan.policy.gains, y[:-1], inputs, strict=True)):
-            dot(K, xs[h], u)
-            if offsets is not None:
-                u += offsets[h]
-            dot(M, row, xs[h + 1])
-    finite = np.isfinite(states[1:]).all(1) & np.isfinite(inputs).all(1)
-    played = steps if finite.all() else int(np.argmin(finite))
-    return states[: played + 1], inputs[:played]
 
 
 def _play_live(agent: Agent, context: Any, dynamics: Array, shocks: Array) -> Played:

@@ -9,14 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contextual_lqr.errors import ContextualLQRError
 from contextual_lqr.experiments.claims import Claim, claims
 from contextual_lqr.experiments.config import Trial
-from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.experiments.store import Store
 from contextual_lqr.experiments.summary import Measurements, plain, summarise
 from contextual_lqr.experiments.trial import run
 from contextual_lqr.files import write_whole
+from contextual_lqr.parallel import Workers, WorkersLostError, in_parallel
 
 
 class Reproduced(NamedTuple):
@@ -28,24 +27,17 @@ class Reproduced(NamedTuple):
     report: Path
 
 
-class WorkersLostError(ContextualLQRError, RuntimeError):
-    """A worker process died, for want of memory perhaps."""
-
-
-def run_missing(store: Store, workers: int, finished: Callable[[Trial], None]) -> None:
+def run_missing(store: Store, workers: Workers, finished: Callable[[Trial], None]) -> None:
     """Run every trial that the store does not have yet; each is kept as it finishes."""
-    from joblib.externals.loky.process_executor import TerminatedWorkerError
-
     results = in_parallel(partial(run, store.config), store.missing(), workers)
     try:
         with closing(results):
             for trial, columns in results:
                 store.keep(trial, columns)
                 finished(trial)
-    except TerminatedWorkerError:
+    except WorkersLostError as error:
         raise WorkersLostError(
-            "a worker process was killed, for want of memory perhaps; what is finished is kept: "
-            "give the same command again, with fewer --jobs"
+            f"{error}; what is finished is kept: the same command resumes"
         ) from None
 
 

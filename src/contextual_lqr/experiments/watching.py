@@ -38,6 +38,7 @@ STRATEGIES: dict[str, Callable[[], Strategy | None]] = {
     "sampled": SampledOptimism,
 }
 SHOWN_EPISODES, SHOWN_FRAMES, UNSEEN = 8, 30, 20
+EACH, PAUSE = 80, 800  # milliseconds a picture is shown, and the last of an episode
 
 
 @dataclass(frozen=True)
@@ -161,12 +162,15 @@ def moments(shown: list[Played]) -> list[tuple[Played, int]]:
     return found
 
 
-def frames(stage: Stage, shown: list[Played]) -> Iterator[UInt8[Array, "height width 3"]]:
-    """A picture of each of the moments."""
+def frames(
+    stage: Stage, shown: list[Played]
+) -> Iterator[tuple[UInt8[Array, "height width 3"], int]]:
+    """A picture of each of the moments, and how long to show it."""
     for played, h in moments(shown):
         x, u = played.trajectory.states[: h + 1], played.trajectory.inputs[:h]
         title = f"{stage.name.replace('-', ' ')}, episode {played.episode} of {len(shown)}"
-        yield picture(stage.name, stage.fleet, played.context, list(x), list(u), title)
+        drawn = picture(stage.name, stage.fleet, played.context, list(x), list(u), title)
+        yield drawn, EACH if h < len(played.trajectory) else PAUSE
 
 
 def animation_path(path: str | Path) -> Path:
@@ -177,13 +181,13 @@ def animation_path(path: str | Path) -> Path:
     return target
 
 
-def write_animation(path: Path, pictures: list[Array], each: int = 80) -> None:
-    """An animated GIF, `each` milliseconds a picture, written whole or not at all."""
+def write_animation(path: Path, pictures: list[tuple[Array, int]]) -> None:
+    """An animated GIF of pictures and the milliseconds of each, written whole or not at all."""
     from PIL import Image
 
     first, *rest = (
-        Image.fromarray(one).quantize(128, Image.Quantize.MAXCOVERAGE) for one in pictures
+        Image.fromarray(one).quantize(128, Image.Quantize.MAXCOVERAGE) for one, _ in pictures
     )
-    content = io.BytesIO()
-    first.save(content, "GIF", save_all=True, append_images=rest, duration=each, loop=0)
+    content, times = io.BytesIO(), [each for _, each in pictures]
+    first.save(content, "GIF", save_all=True, append_images=rest, duration=times, loop=0)
     write_whole(path, content.getvalue())

@@ -71,12 +71,15 @@ class Canvas:
         tips = [np.array(end) - along + side, np.array(end) - along - side]
         self.shape([end, *((float(t[0]), float(t[1])) for t in tips)], colour)
 
-    def text(self, corner: Point, text: str, colour: str = INK, size: int = 13) -> None:
-        """Text at a place given in pixels of the finished picture, from the upper left."""
+    def text(
+        self, corner: Point, text: str, colour: str = INK, size: int = 13, right: bool = False
+    ) -> None:
+        """Text at a place given in pixels of the finished picture, of its upper left or right."""
         from PIL import ImageFont
 
         place = corner[0] * FINER, corner[1] * FINER
-        self._draw.text(place, text, colour, ImageFont.load_default(size * FINER))
+        font, anchor = ImageFont.load_default(size * FINER), "ra" if right else "la"
+        self._draw.text(place, text, colour, font, anchor)
 
     def pixels(self) -> UInt8[Array, "height width 3"]:
         """The finished picture."""
@@ -99,7 +102,7 @@ def picture(
     said = "   ".join(f"{key} {short(value)} {unit}".strip() for key, value, unit in named)
     canvas.text((12, 8), title or name.replace("-", " "), size=15)
     canvas.text((12, HEIGHT - 24), said, DIM)
-    canvas.text((WIDTH - 92, 10), f"step {len(states) - 1}", DIM)
+    canvas.text((WIDTH - 12, 10), f"step {len(states) - 1}", DIM, right=True)
     return canvas.pixels()
 
 
@@ -141,7 +144,7 @@ def _cart_pole(
     x, angle = float(states[-1][0]), float(states[-1][2])
     length = context["length"]
     size = 0.16 * context["cart_mass"] ** (1 / 3)
-    canvas = Canvas((0, 0.75), 4.0)
+    canvas = Canvas((0, 0.95), 4.5)  # the longest pole stays below the title
     canvas.line([(-3, 0), (3, 0)], PALE, 3)
     canvas.line([(0, -0.06), (0, 0.06)], DIM, 2)
     canvas.line([(0, size), (0, size + length)], PALE, 1)  # upright at home, to aim at
@@ -176,9 +179,9 @@ def _quadrotor(
 ) -> Canvas:
     """The vehicle, its payload on the arm, the way it came, and where it should hover."""
     canvas = Canvas((0, -0.9), 4.8)
-    canvas.line([(-0.12, 0), (0.12, 0)], DIM, 1)
-    canvas.line([(0, -0.12), (0, 0.12)], DIM, 1)
     canvas.disc((0, 0), 14, BACK, PALE)
+    canvas.line([(-0.1, 0), (0.1, 0)], DIM, 1)
+    canvas.line([(0, -0.1), (0, 0.1)], DIM, 1)
     canvas.line([(float(x[1]), float(x[2])) for x in states] * (2 if len(states) < 2 else 1), SKY)
     _, x, z, tilt = (float(value) for value in states[-1][:4])
     along = np.array([np.cos(tilt), -np.sin(tilt)])
@@ -223,7 +226,7 @@ def _chain(fleet: Fleet, context: Mapping[str, float], states: History, inputs: 
     if inputs:
         for place, force in zip((places[1], places[n]), inputs[-1], strict=False):
             canvas.arrow((place, 0.2), (0.09 * float(np.tanh(force)), 0), ORANGE)
-    low, across = -0.35, 0.12
+    low, across = -0.27, 0.18
     canvas.line([(0.0, low), (1.0, low)], PALE, 1)
     past = np.array([x[:n] for x in states])
     times = np.arange(len(states)) / (fleet.cost.horizon - 1)
@@ -233,28 +236,30 @@ def _chain(fleet: Fleet, context: Mapping[str, float], states: History, inputs: 
         if len(past) > 1:
             points = list(zip(times.tolist(), curve.tolist(), strict=True))
             canvas.line(points, colour, 1.5)
-    canvas.text((20, 222), "displacement of each mass over time", DIM, 11)
+    canvas.text((20, 150), "displacement of each mass over time", DIM, 11)
     return canvas
 
 
 def _vehicle(
     fleet: Fleet, context: Mapping[str, float], states: History, inputs: History
 ) -> Canvas:
-    """The lane from above, driven from left to right, the car turned as it is."""
+    """Two lanes from above, the car in its own, driven from left to right, turned as it is."""
     step = 0.03 * context["speed"]
     ahead = step * (len(states) - 1)
-    canvas = Canvas((ahead + 4, 0), 19)
-    canvas.shape(
-        [(ahead - 20, -1.9), (ahead + 40, -1.9), (ahead + 40, 1.9), (ahead - 20, 1.9)], PALE
-    )
-    for edge in (-1.9, 1.9):
-        canvas.line([(ahead - 20, edge), (ahead + 40, edge)], DIM, 2)
-    first = 4 * int((ahead - 20) // 4)
+    canvas = Canvas((ahead + 4, 1.9), 19)
+    behind, before = ahead - 20, ahead + 40
+    for edge in (-1.9, 1.9):  # its own lane, and the next
+        road = [(behind, edge), (before, edge), (before, edge + 3.8), (behind, edge + 3.8)]
+        canvas.shape(road, PALE)
+    for edge in (-1.9, 5.7):
+        canvas.line([(behind, edge), (before, edge)], DIM, 2)
+    canvas.line([(behind, 0), (before, 0)], GREEN, 1)  # where it should be
+    first = 4 * int(behind // 4)
     for dash in range(first, first + 64, 4):
-        canvas.line([(dash, 0), (dash + 1.8, 0)], BACK, 2)
+        canvas.line([(dash, 1.9), (dash + 1.8, 1.9)], BACK, 3)
     way = [(step * i, float(x[0])) for i, x in enumerate(states)]
     if len(way) > 1:
-        canvas.line(way, SKY, 3)
+        canvas.line(way, BLUE, 2)
     offset, heading = float(states[-1][0]), float(states[-1][2])
     turn = np.array([[np.cos(heading), -np.sin(heading)], [np.sin(heading), np.cos(heading)]])
 
@@ -312,8 +317,8 @@ def _heating(
         ]
         if len(points) > 1:
             canvas.line(points, colour, 2.5)
-    canvas.text((252, 96), "set point", GREEN, 11)
-    canvas.text((252, 246), "-20 K: outside", DIM, 11)
+    canvas.text((252, 104), "set point", GREEN, 11)
+    canvas.text((252, 231), "-20 K: outside", DIM, 11)
     canvas.text((252, 268), f"air {air:+.1f} K", ORANGE, 13)
     canvas.text((336, 268), f"walls {walls:+.1f} K", DIM, 13)
     return canvas

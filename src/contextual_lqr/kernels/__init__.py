@@ -1,13 +1,15 @@
-"""The recursions behind `lqr.py`, twice: arrays in, arrays out, no classes.
+"""The loops of the library, twice: arrays in, arrays out, no classes.
 
 `reference.py` is NumPy and says what is computed; `native` is the same compiled, and is used
-wherever it could be built. `recursions` is whichever of the two runs here.
+wherever it could be built. `recursions`, `best_decoder`, `roll_out` and `scatter` are whichever of
+the two runs here. `factor_blocks` and `factor_rows` serve `factors.py`, which otherwise has LAPACK.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,13 @@ from numpy import ndarray as Array
 
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels import reference
-from contextual_lqr.kernels.reference import NOT_FINITE, NOT_POSITIVE_DEFINITE, SOLVED, Outcome
+from contextual_lqr.kernels.reference import (
+    NOT_FINITE,
+    NOT_POSITIVE_DEFINITE,
+    SOLVED,
+    Best,
+    Outcome,
+)
 
 try:
     from contextual_lqr.kernels import native as _built
@@ -34,12 +42,20 @@ __all__ = [
     "NOT_FINITE",
     "NOT_POSITIVE_DEFINITE",
     "SOLVED",
+    "Best",
     "Outcome",
+    "best_decoder",
     "compiled",
     "cores",
     "factor_blocks",
+    "factor_rows",
+    "native_best_decoder",
     "native_recursions",
+    "native_roll_out",
+    "native_scatter",
     "recursions",
+    "roll_out",
+    "scatter",
     "set_threads",
     "threads",
 ]
@@ -118,19 +134,77 @@ def native_recursions(
     return out
 
 
-def factor_blocks(left: Array, right: Array, block: int, limit: float) -> Array | None:
-    """The upper triangles, (blocks, n, n), of every `block` rows.
+def factor_blocks(
+    columns: Sequence[Array], chosen: Array | None, block: int, limit: float
+) -> Array | None:
+    """The upper triangles, (blocks, n, n), of every `block` rows, or of every `block` chosen ones.
 
-    The rows are given by their columns, (n₁, rows) and (n₂, rows), each in one piece. None where
-    the kernels are absent, or the rows are not fit for them: above the limit, of very different
-    size, or not finite.
+    The rows are given by their n columns. None where the kernels are absent, or the rows are not
+    fit for them: above the limit, of very different size, or not finite.
     """
     if _native is None:
         return None
-    n, rows = len(left) + len(right), left.shape[1]
+    n, rows = len(columns), len(columns[0] if chosen is None else chosen)
     triangles = np.empty((-(-rows // block), n, n))
-    left, right = np.ascontiguousarray(left), np.ascontiguousarray(right)
-    return triangles if _native.factor_blocks(left, right, block, limit, triangles) else None
+    pieces = [np.ascontiguousarray(column, np.float64) for column in columns]
+    return triangles if _native.factor_blocks(pieces, chosen, block, limit, triangles) else None
+
+
+def factor_rows(rows: Array) -> Array | None:
+    """The upper triangle, (n, n), of some rows of n numbers, of whatever sizes.
+
+    None where the kernels are absent, or squares of the numbers leave the range of a double.
+    """
+    if _native is None:
+        return None
+    triangle = np.empty((rows.shape[1], rows.shape[1]))
+    return triangle if _native.factor_rows(rows, triangle) else None
+
+
+def native_best_decoder(
+    thetas: Array,
+    G: Array,
+    Q: Array,
+    R: Array,
+    N: Array | None,
+    noise: Array,
+    start: Array,
+    floor: float,
+    *,
+    threads: int = 1,
+) -> Best:
+    """`reference.best_decoder`, compiled. Arrays must be C-contiguous float64."""
+    gains = np.empty((len(R), R.shape[-1], Q.shape[-1]))
+    operands = (Q, R, N, noise, start)
+    which, least, rejected = _native.best_decoder(thetas, G, *operands, floor, gains, threads)
+    return Best(which, least, rejected, gains)
+
+
+def native_scatter(Y: Array, factor: Array, centre: Array, reach: float, fractions: Array) -> Array:
+    """`reference.scatter`, compiled. Arrays must be C-contiguous float64; Y is overwritten."""
+    _native.scatter(Y, factor, centre, reach, fractions)
+    return Y
+
+
+def native_roll_out(
+    A: Array,
+    B: Array,
+    gains: Array,
+    start: Array,
+    shocks: Array,
+    *,
+    offsets: Array | None = None,
+    bound: Array | None = None,
+) -> tuple[Array, Array]:
+    """`reference.roll_out`, compiled. Arrays must be C-contiguous float64."""
+    steps, m, d = gains.shape
+    states, inputs = np.empty((steps + 1, d)), np.empty((steps, m))
+    states[0] = start
+    played = _native.roll_out(A, B, gains, offsets, shocks, bound, states, inputs)
+    return states[: played + 1], inputs[:played]
 
 
 recursions: Any = reference.recursions if _native is None else native_recursions
+best_decoder: Any = reference.best_decoder if _native is None else native_best_decoder
+roll_out: Any = reference.roll_out if _native is None else native_roll_out
+scatter: Any = reference.scatter if _native is None else native_scatter

@@ -1,15 +1,39 @@
-// The triangular factors of blocks of rows (factors.cpp), for the Python door (native.cpp).
+// Triangular factors and what is done with them (factors.cpp), for the Python door (native.cpp).
 #pragma once
 
 #include <cstdint>
 
-// The columns, n = n_left + n_right, have `rows` numbers each, and follow one another in `left` and
-// in `right`; every `block` rows give one n × n upper triangle, row by row. `work` has room for
-// (n + 1) · block numbers. False, with nothing of use written, if rows of a block differ too much in
-// size, exceed the limit, or are not finite.
-using Factoring = bool(const double *left, int n_left, const double *right, int n_right,
+// Every `block` rows of n columns give one n × n upper triangle, row by row. The rows are those that
+// are `chosen`, or the first ones if that is null. `work` has room for (n + 1) · block numbers. False,
+// with nothing of use written, if rows of a block differ too much in size, exceed the limit, or are
+// not finite.
+using Factoring = bool(const double *const *columns, int n, const std::int64_t *chosen,
                        std::int64_t rows, std::int64_t block, double limit, double *triangles,
                        double *work);
 
-namespace baseline { Factoring factor_blocks; }
-namespace avx2 { Factoring factor_blocks; }
+// The n × n upper triangle of `count` rows of n numbers, at most some hundreds, whatever their
+// sizes. `work` has room for (n + 1) · count numbers, `order` for count. False, with nothing of use
+// written, if a number is not finite or its square leaves the range of a double.
+using RowFactoring = bool(const double *rows, std::int64_t count, int n, double *triangle,
+                          double *work, std::int64_t *order);
+
+// Y <- centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each of `count` matrices Y (d × p): directions
+// become members of the ellipsoid around the centre. R (p × p) is an upper triangle, row by row.
+using Scattering = void(double *Y, std::int64_t count, int d, int p, const double *R,
+                        const double *centre, double reach, const double *fractions);
+
+// [A, B] = Θ G for each of `count` decoders Θ (d × p); G is p × (d + m). `work` has room for
+// (p + 1) · (d + m + 3) numbers.
+using Decoding = void(const double *thetas, std::int64_t count, int d, int m, int p,
+                      const double *G, double *A, double *B, double *work);
+
+#define FACTORS_OF(target)             \
+    namespace target {                 \
+    Factoring factor_blocks;           \
+    RowFactoring factor_rows;          \
+    Scattering scatter;                \
+    Decoding decode;                   \
+    }
+FACTORS_OF(baseline)
+FACTORS_OF(avx2)
+#undef FACTORS_OF

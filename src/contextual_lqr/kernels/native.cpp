@@ -4,8 +4,11 @@
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
 
 #include <algorithm>
+#include <limits>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -13,6 +16,7 @@
 
 #include "factors.hpp"
 #include "recursions.hpp"
+#include "roll_out.hpp"
 
 namespace nb = nanobind;
 
@@ -20,22 +24,30 @@ namespace {
 
 using In = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
 using Out = nb::ndarray<double, nb::c_contig, nb::device::cpu>;
+using Places = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-Solver choose_solver() {
+// The kernels as they were compiled for one kind of processor.
+struct Kernels {
+    const char *processor;
+    Solver solve_members;
+    Factoring *factor_blocks;
+    RowFactoring *factor_rows;
+    Scattering *scatter;
+    Decoding *decode;
+};
+
+#define KERNELS(target)                                                              \
+    Kernels{#target,           target::solve_members, target::factor_blocks, \
+            target::factor_rows, target::scatter,     target::decode}
+
+Kernels chosen() {
 #if defined(__x86_64__) && defined(KERNEL_AVX2)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return avx2::solve_members;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return KERNELS(avx2);
 #endif
-    return baseline::solve_members;
+    return KERNELS(baseline);
 }
 
-const Solver solver = choose_solver();
-
-Factoring *choose_factoring() {
-#if defined(__x86_64__) && defined(KERNEL_AVX2)
-    if (solver == avx2::solve_members) return avx2::factor_blocks;
-#endif
-    return baseline::factor_blocks;
-}
+const Kernels kernels = chosen();
 
 // The arrays come from our own Python code; a wrong size is a defect there, never to be read past.
 std::int64_t step_of(std::size_t size, std::int64_t batch, std::int64_t each, const char *name) {
@@ -71,8 +83,8 @@ void run(const Problem &problem, int threads) {
     };
     std::vector<std::thread> crew;
     for (std::int64_t part = 1; part < parts; ++part)
-        crew.emplace_back(solver, std::cref(problem), edge(part), edge(part + 1));
-    solver(problem, 0, edge(1));
+        crew.emplace_back(kernels.solve_members, std::cref(problem), edge(part), edge(part + 1));
+    kernels.solve_members(problem, 0, edge(1));
     for (auto &one : crew) one.join();
 }
 
@@ -121,21 +133,119 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     run(problem, std::max(threads, 1));
 }
 
-bool factor_blocks(const In &left, const In &right, std::int64_t block, double limit,
-                   const Out &triangles) {
-    if (left.ndim() != 2 || right.ndim() != 2 || left.shape(1) != right.shape(1) || block < 1)
-        throw std::invalid_argument("left and right must be matrices of as many rows");
-    const auto rows = std::int64_t(left.shape(1));
-    const int n_left = int(left.shape(0)), n_right = int(right.shape(0));
-    const std::int64_t n = n_left + n_right;
-    if (std::int64_t(triangles.size()) != (rows + block - 1) / block * n * n)
+bool factor_blocks(const nb::list &columns, const std::optional<Places> &chosen, std::int64_t block,
+                   double limit, const Out &triangles) {
+    std::vector<In> arrays;
+    std::vector<const double *> starts;
+    for (nb::handle one : columns) {
+        arrays.push_back(nb::cast<In>(one, false));
+        starts.push_back(arrays.back().data());
+        if (arrays.back().ndim() != 1 || arrays.back().size() != arrays[0].size())
+            throw std::invalid_argument("the columns must have one length");
+    }
+    const auto n = std::int64_t(arrays.size());
+    const auto length = n == 0 ? 0 : std::int64_t(arrays[0].size());
+    const std::int64_t *places = chosen ? chosen->data() : nullptr;
+    const std::int64_t rows = chosen ? std::int64_t(chosen->size()) : length;
+    for (std::int64_t i = 0; chosen && i < rows; ++i)
+        if (places[i] < 0 || places[i] >= length)
+            throw std::invalid_argument("a chosen row is not there");
+    if (block < 1 || std::int64_t(triangles.size()) != (rows + block - 1) / block * n * n)
         throw std::invalid_argument("triangles has the wrong size");
     if (n == 0 || rows == 0) return true;
     nb::gil_scoped_release unlocked;
     std::vector<double> work(std::size_t((n + 1) * block));
-    static Factoring *const factoring = choose_factoring();
-    return factoring(left.data(), n_left, right.data(), n_right, rows, block, limit,
-                     triangles.data(), work.data());
+    return kernels.factor_blocks(starts.data(), int(n), places, rows, block, limit,
+                                 triangles.data(), work.data());
+}
+
+void require(bool condition, const char *what) {
+    if (!condition) throw std::invalid_argument(what);
+}
+
+bool factor_rows(const In &rows, const Out &triangle) {
+    require(rows.ndim() == 2, "rows must be a matrix");
+    const auto count = std::int64_t(rows.shape(0)), n = std::int64_t(rows.shape(1));
+    require(std::int64_t(triangle.size()) == n * n, "triangle has the wrong size");
+    std::vector<double> work(std::size_t((n + 1) * count + 1));
+    std::vector<std::int64_t> order(std::size_t(count) + 1);
+    return kernels.factor_rows(rows.data(), count, int(n), triangle.data(), work.data(),
+                               order.data());
+}
+
+void scatter(const Out &Y, const In &factor, const In &centre, double reach, const In &fractions) {
+    require(Y.ndim() == 3, "Y must be a stack of matrices");
+    const auto count = Y.shape(0), d = Y.shape(1), p = Y.shape(2);
+    require(factor.size() == p * p && centre.size() == d * p && fractions.size() == count,
+            "the sizes of the ellipsoid do not fit together");
+    kernels.scatter(Y.data(), std::int64_t(count), int(d), int(p), factor.data(), centre.data(),
+                    reach, fractions.data());
+}
+
+// The decoder whose machine costs least, its cost, how many cannot be believed, and the gains.
+nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, const In &N,
+                       const In &noise, const In &start, double floor, const Out &gains,
+                       int threads) {
+    require(thetas.ndim() == 3 && G.ndim() == 2 && Q.ndim() == 3 && R.ndim() == 3 &&
+                G.shape(0) == thetas.shape(2),
+            "the sizes of the decoders do not fit together");
+    const auto n = std::int64_t(thetas.shape(0)), d = std::int64_t(thetas.shape(1)),
+               p = std::int64_t(thetas.shape(2)), H = std::int64_t(Q.shape(0)),
+               m = std::int64_t(R.shape(1));
+    require(std::int64_t(G.shape(1)) == d + m, "G has the wrong size");
+    Problem problem;
+    problem.batch = n, problem.d = int(d), problem.m = int(m), problem.horizon = int(H);
+    problem.Q = operand(Q, 1, H * d * d, "Q"), problem.R = operand(R, 1, (H - 1) * m * m, "R");
+    problem.N = operand(N, 1, (H - 1) * d * m, "N");
+    problem.noise = operand(noise, 1, d * d, "noise");
+    problem.start = operand(start, 1, d, "start");
+    const Result policy = result(gains, 1, (H - 1) * m * d, "gains");
+    std::int64_t best = -1, rejected = 0;
+    double least = 0;
+    {
+        nb::gil_scoped_release unlocked;
+        std::vector<double> A(std::size_t(n * d * d)), B(std::size_t(n * d * m));
+        std::vector<double> cost(static_cast<std::size_t>(n));
+        std::vector<std::int8_t> status(static_cast<std::size_t>(n));
+        std::vector<std::int32_t> failed_step(static_cast<std::size_t>(n));
+        std::vector<double> work(std::size_t((p + 1) * (d + m + 3)));
+        kernels.decode(thetas.data(), n, int(d), int(m), int(p), G.data(), A.data(), B.data(),
+                       work.data());
+        problem.A = {A.data(), d * d}, problem.B = {B.data(), d * m};
+        problem.cost = {cost.data(), 1};
+        problem.status = status.data(), problem.failed_step = failed_step.data();
+        if (n) run(problem, std::max(threads, 1));
+        for (std::int64_t i = 0; i < n; ++i) {
+            if (!(cost[i] >= floor && cost[i] < std::numeric_limits<double>::infinity()))
+                ++rejected;
+            else if (best < 0 || cost[i] < least)
+                best = i, least = cost[i];
+        }
+        if (best >= 0) {  // once more, with its gains
+            problem.A = {A.data() + best * d * d, 0}, problem.B = {B.data() + best * d * m, 0};
+            problem.batch = 1, problem.gains = policy, problem.cost = {};
+            run(problem, 1);
+        }
+    }
+    return nb::make_tuple(best, least, rejected);
+}
+
+int play(const In &A, const In &B, const In &gains, const In &offsets, const In &shocks,
+         const In &bound, const Out &states, const Out &inputs) {
+    require(gains.ndim() == 3, "gains must have three axes");
+    const auto steps = gains.shape(0), m = gains.shape(1), d = gains.shape(2);
+    require(A.size() == d * d && B.size() == d * m && shocks.size() == steps * d &&
+                states.size() == (steps + 1) * d && inputs.size() == steps * m &&
+                (!offsets.is_valid() || offsets.size() == steps * m) &&
+                (!bound.is_valid() || bound.size() == d),
+            "the sizes of the episode do not fit together");
+    Episode episode;
+    episode.d = int(d), episode.m = int(m), episode.steps = int(steps);
+    episode.A = A.data(), episode.B = B.data(), episode.gains = gains.data();
+    episode.offsets = offsets.is_valid() ? offsets.data() : nullptr;
+    episode.bound = bound.is_valid() ? bound.data() : nullptr;
+    episode.shocks = shocks.data(), episode.states = states.data(), episode.inputs = inputs.data();
+    return roll_out(episode);
 }
 
 }  // namespace
@@ -154,8 +264,21 @@ NB_MODULE(native, module) {
                nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
                nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),
                nb::arg("failed_step").noconvert(), nb::arg("threads"));
-    module.def("factor_blocks", &factor_blocks, nb::arg("left").noconvert(),
-               nb::arg("right").noconvert(), nb::arg("block"), nb::arg("limit"),
+    module.def("factor_blocks", &factor_blocks, nb::arg("columns"),
+               nb::arg("chosen").noconvert().none(), nb::arg("block"), nb::arg("limit"),
                nb::arg("triangles").noconvert());
-    module.attr("processor") = solver == baseline::solve_members ? "baseline" : "avx2";
+    module.def("factor_rows", &factor_rows, nb::arg("rows").noconvert(),
+               nb::arg("triangle").noconvert());
+    module.def("scatter", &scatter, nb::arg("Y").noconvert(), nb::arg("factor").noconvert(),
+               nb::arg("centre").noconvert(), nb::arg("reach"), nb::arg("fractions").noconvert());
+    module.def("best_decoder", &best_decoder, nb::arg("thetas").noconvert(),
+               nb::arg("G").noconvert(), nb::arg("Q").noconvert(), nb::arg("R").noconvert(),
+               nb::arg("N").none().noconvert(), nb::arg("noise").noconvert(),
+               nb::arg("start").noconvert(), nb::arg("floor"), nb::arg("gains").noconvert(),
+               nb::arg("threads"));
+    module.def("roll_out", &play, nb::arg("A").noconvert(), nb::arg("B").noconvert(),
+               nb::arg("gains").noconvert(), nb::arg("offsets").none().noconvert(),
+               nb::arg("shocks").noconvert(), nb::arg("bound").none().noconvert(),
+               nb::arg("states").noconvert(), nb::arg("inputs").noconvert());
+    module.attr("processor") = kernels.processor;
 }

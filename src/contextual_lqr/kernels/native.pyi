@@ -29,5 +29,35 @@ def recursions(
     threads: int,
 ) -> None: ...
 def factor_blocks(
-    left: ndarray, right: ndarray, block: int, limit: float, triangles: ndarray
+    columns: list[ndarray],
+    chosen: ndarray | None,
+    block: int,
+    limit: float,
+    triangles: ndarray,
 ) -> bool: ...
+def factor_rows(rows: ndarray, triangle: ndarray) -> bool: ...
+def scatter(
+    Y: ndarray, factor: ndarray, centre: ndarray, reach: float, fractions: ndarray
+) -> None: ...
+def best_decoder(
+    thetas: ndarray,
+    G: ndarray,
+    Q: ndarray,
+    R: ndarray,
+    N: ndarray | None,
+    noise: ndarray,
+    start: ndarray,
+    floor: float,
+    gains: ndarray,
+    threads: int,
+) -> tuple[int, float, int]: ...
+def roll_out(
+    A: ndarray,
+    B: ndarray,
+    gains: ndarray,
+    offsets: ndarray | None,
+    shocks: ndarray,
+    bound: ndarray | None,
+    states: ndarray,
+    inputs: ndarray,
+) -> int: ...

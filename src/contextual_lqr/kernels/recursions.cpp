@@ -106,49 +106,54 @@ template <class L> INLINE void transpose(Matrix<L> to, Matrix<L> from, int rows,
         for (int j = 0; j < columns; ++j) to.at(j, i) = from.at(i, j);
 }
 
-// C = base + XᵀY for TR rows and TC vectors of C, held in registers while k runs.
+// C = base + XᵀY for TR rows and TC vectors of C, held in registers while k runs. The rows of C,
+// base and Y are `width` apart, those of X `height`.
 template <class L, int TR, int TC>
-INLINE void tile(int inner, Matrix<L> C, Matrix<L> base, Matrix<L> X, Matrix<L> Y, int i, int j) {
+INLINE void tile(int height, int width, int inner, V *C, const V *base, const typename L::S *X,
+                 const V *Y, int i, int j) {
     V sum[TR][TC];
     for (int r = 0; r < TR; ++r)
-        for (int c = 0; c < TC; ++c) sum[r][c] = base.data ? base.row(i + r)[j + c] : splat(0);
-    const typename L::S *x = X.entries(0) + i;
-    const V *y = Y.row(0) + j;
-    const std::int64_t x_step = X.entries(1) - X.entries(0), y_step = Y.width;
-    for (int k = 0; k < inner; ++k, x += x_step, y += y_step)
+        for (int c = 0; c < TC; ++c) sum[r][c] = base ? base[(i + r) * width + j + c] : splat(0);
+    for (int k = 0; k < inner; ++k)
         for (int r = 0; r < TR; ++r)
-            for (int c = 0; c < TC; ++c) sum[r][c] += x[r] * y[c];
+            for (int c = 0; c < TC; ++c) sum[r][c] += X[k * height + i + r] * Y[k * width + j + c];
     for (int r = 0; r < TR; ++r)
-        for (int c = 0; c < TC; ++c) C.row(i + r)[j + c] = sum[r][c];
+        for (int c = 0; c < TC; ++c) C[(i + r) * width + j + c] = sum[r][c];
 }
 
 template <class L, bool UPPER, int TC>
-INLINE void tile_rows(int rows, int inner, Matrix<L> C, Matrix<L> base, Matrix<L> X, Matrix<L> Y,
-                      int j) {
+INLINE void tile_rows(int height, int width, int inner, V *C, const V *base,
+                      const typename L::S *X, const V *Y, int j) {
     constexpr int columns_per_v = sizeof(V) / sizeof(typename L::S);
     // Of a symmetric result only tiles that touch the upper triangle are computed.
-    const int last = UPPER ? (j + TC) * columns_per_v : rows;
+    const int last = UPPER ? (j + TC) * columns_per_v : height;
     int i = 0;
-    for (; i + L::TILE_ROWS <= rows && i < last; i += L::TILE_ROWS)
-        tile<L, L::TILE_ROWS, TC>(inner, C, base, X, Y, i, j);
+    for (; i + L::TILE_ROWS <= height && i < last; i += L::TILE_ROWS)
+        tile<L, L::TILE_ROWS, TC>(height, width, inner, C, base, X, Y, i, j);
     if (i >= last) return;
-    if (rows - i == 3) tile<L, 3, TC>(inner, C, base, X, Y, i, j);
-    if (rows - i == 2) tile<L, 2, TC>(inner, C, base, X, Y, i, j);
-    if (rows - i == 1) tile<L, 1, TC>(inner, C, base, X, Y, i, j);
+    if (height - i == 3) tile<L, 3, TC>(height, width, inner, C, base, X, Y, i, j);
+    if (height - i == 2) tile<L, 2, TC>(height, width, inner, C, base, X, Y, i, j);
+    if (height - i == 1) tile<L, 1, TC>(height, width, inner, C, base, X, Y, i, j);
+}
+
+// Never inlined: one copy for each combination of sizes keeps the compiler's work small.
+template <class L, bool UPPER, class I, class J, class K>
+__attribute__((noinline)) void multiply(I rows, J columns, K inner, V *C, const V *base,
+                                        const typename L::S *X, const V *Y) {
+    const int height = L::height(rows), width = L::width(columns);
+    int j = 0;
+    for (; j + L::TILE_COLUMNS <= width; j += L::TILE_COLUMNS)
+        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, width, inner, C, base, X, Y, j);
+    if (width - j == 2) tile_rows<L, UPPER, 2>(height, width, inner, C, base, X, Y, j);
+    if (width - j == 1) tile_rows<L, UPPER, 1>(height, width, inner, C, base, X, Y, j);
 }
 
 // C (rows × columns) = base + Xᵀ Y over `inner` rows of X and Y; base without data is zero. UPPER:
 // C is symmetric, and its lower triangle is left to `mirror_upper`.
-// Never inlined: one copy for each combination of sizes keeps the compiler's work small.
 template <class L, bool UPPER = false, class I, class J, class K>
-__attribute__((noinline)) void product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> base,
-                                       Matrix<L> X, Matrix<L> Y) {
-    const int height = L::height(rows), width = L::width(columns);
-    int j = 0;
-    for (; j + L::TILE_COLUMNS <= width; j += L::TILE_COLUMNS)
-        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, inner, C, base, X, Y, j);
-    if (width - j == 2) tile_rows<L, UPPER, 2>(height, inner, C, base, X, Y, j);
-    if (width - j == 1) tile_rows<L, UPPER, 1>(height, inner, C, base, X, Y, j);
+INLINE void product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> base, Matrix<L> X,
+                    Matrix<L> Y) {
+    multiply<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
 }
 
 template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {
@@ -159,10 +164,10 @@ template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {
 INLINE V total_of(V sum, Lanes) { return sum; }  // each lane is a system of its own
 INLINE double total_of(V sum, Rows) { return (sum[0] + sum[1]) + (sum[2] + sum[3]); }
 
-// The sum of all entries of P ∘ W; with W null, of P ∘ 0.
-template <class L> INLINE typename L::S weighted_sum(Matrix<L> P, const V *W, int rows) {
+// The sum of all entries of P ∘ W, both square; with W null, of P ∘ 0.
+template <class L> INLINE typename L::S weighted_sum(Matrix<L> P, const V *W, int size) {
     V sum[4] = {splat(0), splat(0), splat(0), splat(0)};
-    for (int i = 0; i < rows * P.width; ++i) sum[i & 3] += P.data[i] * (W ? W[i] : splat(0));
+    for (int i = 0; i < size * L::width(size); ++i) sum[i & 3] += P.data[i] * (W ? W[i] : splat(0));
     return total_of((sum[0] + sum[1]) + (sum[2] + sum[3]), L());
 }
 
@@ -438,7 +443,7 @@ template <class L, class D, class M> class Recursion {
                 product<L>(m, d, d, K, N_t, PB, A);
                 if (trace) mark(not_finite(S, m), NOT_FINITE, h + 1);
                 mark(solve_positive<L>(S, K, &diagonal.at(0, 0), m, d), NOT_POSITIVE_DEFINITE, h + 1);
-                for (int i = 0; i < m * K.width; ++i) K.data[i] = -K.data[i];
+                for (int i = 0; i < m * L::width(d); ++i) K.data[i] = -K.data[i];
             }
             product<L>(m, d, m, RK, N_t, R_h, K);
             product<L>(d, d, m, F, A, Bt, K);  // F = A + B K

@@ -1,4 +1,4 @@
-"""The recursions in NumPy, one line an equation: the readable truth, the test oracle, the fallback.
+"""The loops in NumPy, one line an equation: the readable truth, the test oracle, the fallback.
 
 Glossary. The system is x[h+1] = A x[h] + B u[h] + w, the input u[h] = K[h] x[h].
 
@@ -135,6 +135,83 @@ def recursions(
         status,
         failed_step,
     )
+
+
+class Best(NamedTuple):
+    """The decoder of least cost, and its policy; if there is none, `which` is -1 and these void."""
+
+    which: int
+    cost: float
+    rejected: int  # decoders without solution, or of a cost below the floor
+    gains: Float[Array, "steps m d"]
+
+
+def best_decoder(
+    thetas: Float[Array, "n d p"],
+    G: Float[Array, "p y"],
+    Q: Float[Array, "H d d"],
+    R: Float[Array, "steps m m"],
+    N: Float[Array, "steps d m"] | None,
+    noise: Float[Array, "d d"],
+    start: Float[Array, " d"],
+    floor: float,
+    *,
+    threads: int = 1,
+) -> Best:
+    """Which Θ makes [A, B] = Θ G the cheapest machine, among costs of at least `floor`."""
+    n, d = thetas.shape[:2]
+    M = thetas @ G
+    operands = Q[None], R[None], None if N is None else N[None], noise[None]
+    found = recursions(M[..., :d], M[..., d:], *operands, start=start[None], batch=n, gains=True)
+    assert found.cost is not None
+    assert found.gains is not None
+    good = (found.cost >= floor) & np.isfinite(found.cost)
+    if not good.any():
+        return Best(-1, 0.0, n, np.empty(found.gains.shape[1:]))
+    best = int(np.argmin(np.where(good, found.cost, np.inf)))
+    return Best(best, float(found.cost[best]), n - int(good.sum()), found.gains[best])
+
+
+def roll_out(
+    A: Float[Array, "d d"],
+    B: Float[Array, "d m"],
+    gains: Float[Array, "steps m d"],
+    start: Float[Array, " d"],
+    shocks: Float[Array, "steps d"],
+    *,
+    offsets: Float[Array, "steps m"] | None = None,
+    bound: Float[Array, " d"] | None = None,
+) -> tuple[Float[Array, "H d"], Float[Array, "played m"]]:
+    """The states and inputs of one episode, u = K x + offset.
+
+    It ends before a step that overflows, and after a state with |x| above the bound.
+    """
+    states, inputs = [start], []
+    beyond = bound is not None and bool((np.abs(start) > bound).any())
+    with np.errstate(over="ignore", invalid="ignore"):
+        for h in range(0 if beyond else len(gains)):
+            u = gains[h] @ states[h] + (0.0 if offsets is None else offsets[h])
+            x = A @ states[h] + B @ u + shocks[h]
+            if not (np.isfinite(x).all() and np.isfinite(u).all()):
+                break
+            states.append(x)
+            inputs.append(u)
+            if bound is not None and (np.abs(x) > bound).any():
+                break
+    return np.array(states), np.array(inputs).reshape(-1, gains.shape[1])
+
+
+def scatter(
+    Y: Float[Array, "n d p"],
+    factor: Float[Array, "p p"],
+    centre: Float[Array, "d p"],
+    reach: float,
+    fractions: Float[Array, " n"],
+) -> Float[Array, "n d p"]:
+    """centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each direction Y; R, `factor`, is triangular."""
+    sizes = reach * fractions / np.sqrt(np.einsum("nij,nij->n", Y, Y))
+    members = np.linalg.solve(factor, _t(Y * sizes[:, None, None]))
+    return np.asarray(centre + _t(members))
 
 
 def _t(M: Array) -> Array:

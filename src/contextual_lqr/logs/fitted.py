@@ -14,6 +14,7 @@ from contextual_lqr.decoder import Decoder
 from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.logs.description import FleetDescription
+from contextual_lqr.logs.report import joined
 
 FORMAT_VERSION = 1
 
@@ -84,12 +85,3 @@ class FittedFleet:
             for key, (low, high) in dict(state["context_range"]).items()
         }
         return cls(described, decoder, seen)
-
-
-def joined(
-    mine: Mapping[str, tuple[float, float]], its: Mapping[str, tuple[float, float]]
-) -> dict[str, tuple[float, float]]:
-    """The smallest ranges that hold both."""
-    if not mine or not its:
-        return dict(mine or its)
-    return {n: (min(a, its[n][0]), max(b, its[n][1])) for n, (a, b) in mine.items()}

@@ -8,6 +8,7 @@ For every machine three triangular factors are kept, whatever the number of its 
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -15,7 +16,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.context import ContextMap
 from contextual_lqr.factors import triangle
-from contextual_lqr.logs.reading import Transitions
+from contextual_lqr.logs.rows import Transitions
 
 MOST_MACHINES = 2000
 _MOST_NUMBERS = 32_000_000  # 256 MB of factors
@@ -45,6 +46,15 @@ class Machine:
         """The factor of all rows."""
         return triangle(*self.halves)
 
+    def merge(self, later: Machine) -> None:
+        """Take in the same machine's later rows."""
+        self.halves = [triangle(*both) for both in zip(self.halves, later.halves, strict=True)]
+        self.lagged = triangle(self.lagged, later.lagged)
+        self.rows = [mine + its for mine, its in zip(self.rows, later.rows, strict=True)]
+        self.pairs += later.pairs
+        self.ignored += later.ignored
+        self.episodes += later.episodes
+
 
 class Machines:
     """The machines seen so far, told apart by their label or, without one, by their context."""
@@ -61,14 +71,14 @@ class Machines:
         if self.too_many:
             return
         whose = machine_of(batch)
-        Z = self._map.encode(batch.contexts, np.concatenate((batch.states.T, batch.inputs.T)).T)
-        rows = np.concatenate((Z.T, batch.after.T)).T
+        z = self._map.encode(batch.contexts, list(batch.states.T), list(batch.inputs.T))
+        rows = np.stack((*z, *batch.after.T)).T
         n = rows.shape[1]
         for key, label in whose.labels.items():
             if key not in self._numbers:
                 self._numbers[key] = len(self.found)
                 self.found.append(Machine(label, n))
-            if len(self.found) > min(MOST_MACHINES, _MOST_NUMBERS // (6 * n * n)):
+            if self._beyond(n):
                 self.too_many = True
                 self.found.clear()
                 return
@@ -91,6 +101,23 @@ class Machines:
             pairs = np.concatenate((rows[later - 1], rows[later]), 1)
             machine.lagged = _with(machine.lagged, pairs)
             machine.pairs += len(later)
+
+    def merge(self, later: Machines) -> None:
+        """Take in what was learnt from the part of the logs that comes next."""
+        self.too_many |= later.too_many
+        for key, number in () if self.too_many else later._numbers.items():
+            its = later.found[number]
+            if key not in self._numbers:
+                self._numbers[key] = len(self.found)
+                self.found.append(copy(its))  # what is merged stays as it was
+                self.too_many |= self._beyond(its.columns)
+            else:
+                self.found[self._numbers[key]].merge(its)
+        if self.too_many:
+            self.found.clear()
+
+    def _beyond(self, n: int) -> bool:
+        return len(self.found) > min(MOST_MACHINES, _MOST_NUMBERS // (6 * n * n))
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,22 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+class BadRows:
+    """Bad rows of a part of the logs, to be written where all of them are."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[pl.DataFrame, str, Array, str]] = []
+
+    def add(self, rows: pl.DataFrame, source: str, numbers: Array, reason: str) -> None:
+        """Set rows aside."""
+        self._found.append((rows, source, numbers, reason))
+
+    def give(self, quarantine: Quarantine) -> None:
+        """Write them."""
+        for one in self._found:
+            quarantine.add(*one)
+
+
 class Quarantine:
     """Rows as text, written as they come; the file appears, whole, with `close`.
 

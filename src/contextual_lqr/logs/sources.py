@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import glob
 import itertools
+import os
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 BATCH = 1 << 16  # rows
+_AHEAD = 3  # batches
 _TABLES = (".parquet", ".csv")
 _MINARI = "minari:"
 
@@ -35,14 +39,32 @@ class Source:
     name: str
     size: int
     kind: str
+    path: str  # where it is, also for a process in another folder
 
     def batches(
-        self, description: FleetDescription, *, sort: bool = False
+        self,
+        description: FleetDescription,
+        *,
+        sort: bool = False,
+        start: int = 0,
+        stop: int | None = None,
     ) -> Iterator[pl.DataFrame]:
-        """The rows, in frames; the columns that are not asked for are left out."""
+        """The rows from `start` to `stop`, in frames; columns not asked for are left out."""
         if self.kind == "minari":
-            return _minari_batches(self.name, description)
-        return _table_batches(self, description, sort)
+            return _between(_minari_batches(self, description), start, stop)
+        return _table_batches(self, description, sort, start, stop)
+
+
+def read_ahead(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+    """The same frames, read by a thread of their own while earlier ones are in use."""
+    pool = ThreadPoolExecutor(1)
+    try:
+        coming = deque(pool.submit(next, frames, None) for _ in range(_AHEAD))
+        while (frame := coming.popleft().result()) is not None:
+            coming.append(pool.submit(next, frames, None))
+            yield frame
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def find_sources(logs: Sequence[str]) -> list[Source]:
@@ -50,7 +72,8 @@ def find_sources(logs: Sequence[str]) -> list[Source]:
     found: dict[str, Source] = {}
     for log in logs:
         if log.startswith(_MINARI) or (Path(log) / "data" / "metadata.json").is_file():
-            found[log] = Source(log, 1, "minari")
+            where = log if log.startswith(_MINARI) else os.path.abspath(log)
+            found[log] = Source(log, 1, "minari", where)
             continue
         if Path(log).is_dir():
             paths = sorted(str(p) for p in Path(log).iterdir() if p.suffix.lower() in _TABLES)
@@ -64,7 +87,8 @@ def find_sources(logs: Sequence[str]) -> list[Source]:
                 raise InputError(
                     f"{path} is no log: a log is a .parquet or .csv file, or minari:ID"
                 )
-            found[path] = Source(path, max(Path(path).stat().st_size, 1), kind[1:])
+            size = max(Path(path).stat().st_size, 1)
+            found[path] = Source(path, size, kind[1:], os.path.abspath(path))
     if not found:
         raise InputError("no log is given")
     return list(found.values())
@@ -77,16 +101,16 @@ def needed_columns(description: FleetDescription) -> list[str]:
 
 
 def _table_batches(
-    source: Source, description: FleetDescription, sort: bool
+    source: Source, description: FleetDescription, sort: bool, start: int, stop: int | None
 ) -> Iterator[pl.DataFrame]:
     import polars as pl
 
     try:
         if source.kind == "csv":
             # As text: what is no number is found later, with its row.
-            frame = pl.scan_csv(source.name, infer_schema=False, null_values=[""])
+            frame = pl.scan_csv(source.path, infer_schema=False, null_values=[""])
         else:
-            frame = pl.scan_parquet(source.name)
+            frame = pl.scan_parquet(source.path)
         schema = frame.collect_schema()
         columns = _chosen(source.name, list(schema), description)
         frame = frame.select(columns)
@@ -94,11 +118,23 @@ def _table_batches(
             keys = [pl.col(name).cast(pl.Float64, strict=False) for name in ("step",)]
             frame = frame.with_columns(*(k.alias(f"__{k.meta.output_name()}") for k in keys))
             frame = frame.sort("episode", "__step", maintain_order=True).drop("__step")
+        if start or stop is not None:
+            frame = frame.slice(start, None if stop is None else stop - start)
         yield from frame.collect_batches(chunk_size=BATCH)
     except pl.exceptions.NoDataError:
         return
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"cannot read {source.name}: {_first_line(error)}") from None
+
+
+def _between(
+    frames: Iterator[pl.DataFrame], start: int, stop: int | None
+) -> Iterator[pl.DataFrame]:
+    first = 0
+    for frame in frames:
+        last = len(frame) if stop is None else max(stop - first, 0)
+        yield frame[max(start - first, 0) : last]
+        first += len(frame)
 
 
 def _chosen(name: str, columns: list[str], description: FleetDescription) -> list[str]:
@@ -123,7 +159,7 @@ def unused_columns(source: Source, description: FleetDescription) -> list[str]:
         return []
     try:
         scan = pl.scan_csv if source.kind == "csv" else pl.scan_parquet
-        columns = list(scan(source.name).collect_schema())
+        columns = list(scan(source.path).collect_schema())
     except (pl.exceptions.PolarsError, OSError):
         return []  # it will be refused when it is read
     return [name for name in columns if name not in (*needed_columns(description), "machine")]
@@ -136,12 +172,12 @@ def _first_line(error: BaseException) -> str:
 # -- Minari ----------------------------------------------------------------------------------------
 
 
-def _minari_batches(name: str, description: FleetDescription) -> Iterator[pl.DataFrame]:
+def _minari_batches(source: Source, description: FleetDescription) -> Iterator[pl.DataFrame]:
     import polars as pl
 
-    episodes = iter(_minari_dataset(name))
+    episodes = iter(_minari_dataset(source.path))
     while group := list(itertools.islice(episodes, 256)):
-        yield pl.concat([_minari_frame(name, episode, description) for episode in group])
+        yield pl.concat([_minari_frame(source.name, episode, description) for episode in group])
 
 
 def _minari_dataset(name: str) -> Any:

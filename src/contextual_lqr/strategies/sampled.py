@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.checks import require
+from contextual_lqr import kernels
+from contextual_lqr.checks import read_only, record, require
 from contextual_lqr.confidence import ConstantRadius, RadiusRule
-from contextual_lqr.lqr import optimal_cost, solve
-from contextual_lqr.problem import LinearSystem
+from contextual_lqr.lqr import solve
+from contextual_lqr.problem import LinearPolicy, LinearSystem
 from contextual_lqr.strategies.strategy import Choice, PlansEpisodes, Situation
 
 
@@ -41,18 +42,27 @@ class SampledOptimism(PlansEpisodes):
         """The best of the samples."""
         plausible = situation.confidence_set(self.radius)
         thetas = plausible.sample(self.samples, rng)
-        systems = situation.systems(thetas)
-        promised = optimal_cost(systems, situation.cost, situation.start)
-        promised = accepted(situation, systems, promised, self.value_bound)
-        best = int(np.argmin(promised))
-        rejected = int(np.isinf(promised).sum())
-        theta = thetas[best] if rejected < self.samples else plausible.estimate
-        played = theta if self.play == "optimistic" else plausible.estimate
-        solution = solve(situation.systems(played), situation.cost, check=True)
-        if theta is plausible.estimate:
-            promised[best] = solution.cost(situation.start)
+        if self.value_bound is not None:
+            thetas = thetas[bounded(situation, situation.systems(thetas), self.value_bound)]
+        best = best_of(situation, thetas)
+        rejected = self.samples - len(thetas) + best.rejected
         diagnostics = {"radius": plausible.radius, "rejected": rejected}
-        return Choice(solution.policy, theta, float(promised[best]), diagnostics=diagnostics)
+        theta = plausible.estimate if best.which < 0 else thetas[best.which].copy()
+        if best.which >= 0 and self.play == "optimistic":
+            policy = record(object.__new__(LinearPolicy), gains=read_only(best.gains))
+            return Choice(policy, theta, best.cost, diagnostics=diagnostics)
+        solution = solve(situation.systems(plausible.estimate), situation.cost, check=True)
+        promised = best.cost if best.which >= 0 else float(solution.cost(situation.start))
+        return Choice(solution.policy, theta, promised, diagnostics=diagnostics)
+
+
+def best_of(situation: Situation, thetas: Array) -> kernels.Best:
+    """The decoder of lowest cost among those that can be believed, and its gains."""
+    cost, G = situation.cost, np.ascontiguousarray(situation.context_matrix)
+    operands = G, cost.Q, cost.R, cost.N, situation.noise, situation.start
+    floor = (1 - 1e-9) * situation.floor
+    found: kernels.Best = kernels.best_decoder(thetas, *operands, floor, threads=kernels.threads())
+    return found
 
 
 def accepted(
@@ -66,10 +76,15 @@ def accepted(
     costs = np.where(costs < (1 - 1e-9) * situation.floor, np.inf, costs)
     if value_bound is None:
         return costs
+    return np.where(bounded(situation, systems, value_bound), costs, np.inf)
+
+
+def bounded(situation: Situation, systems: LinearSystem, value_bound: float) -> Array:
+    """Which systems keep the paper's bound ‖P_h‖ ≤ c_q."""
     values = solve(systems, situation.cost).value_matrices
     finite = np.isfinite(values).all((-3, -2, -1))
     norms = np.linalg.eigvalsh(np.where(finite[:, None, None, None], values, 0.0))[..., -1]
-    return np.where(finite & (norms <= value_bound).all(-1), costs, np.inf)
+    return np.asarray(finite & (norms <= value_bound).all(-1))
 
 
 def require_bounds(radius: float | RadiusRule | None, value_bound: float | None) -> None:

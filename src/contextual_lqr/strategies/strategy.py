@@ -42,7 +42,9 @@ class Situation:
     @cached_property
     def noise(self) -> Float[Array, "d d"]:
         """The covariance of a step's noise, as roughly as the level is known."""
-        return np.diag(self.noise_level**2)
+        W = np.zeros((len(self.noise_level), len(self.noise_level)))
+        W.flat[:: len(W) + 1] = self.noise_level**2
+        return W
 
     @cached_property
     def floor(self) -> float:
@@ -52,7 +54,7 @@ class Situation:
         if self.cost.N is not None:
             return 0.0
         at_start = self.start @ self.cost.Q[0] @ self.start
-        return float(at_start + (self.cost.Q[1:] * self.noise).sum())
+        return float(at_start + np.vdot(self.cost.later_weights, self.noise))
 
     def confidence_set(self, radius: float | RadiusRule | None = None) -> ConfidenceSet:
         """The plausible decoders, of the agent's radius unless another is given."""

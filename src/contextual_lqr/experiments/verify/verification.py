@@ -7,6 +7,7 @@ import json
 import math
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ import polars as pl
 
 from contextual_lqr.checks import require
 from contextual_lqr.errors import InputError
-from contextual_lqr.experiments.parallel import in_parallel
 from contextual_lqr.experiments.verify.checks import Check, all_checks
 from contextual_lqr.experiments.verify.document import supervision, write_page
 from contextual_lqr.experiments.verify.pictures import draw
@@ -27,6 +27,7 @@ from contextual_lqr.experiments.verify.runs import (
     run,
 )
 from contextual_lqr.files import write_whole
+from contextual_lqr.parallel import Workers, in_parallel
 from contextual_lqr.theory import Regularity
 
 
@@ -58,14 +59,16 @@ class Verification:
 def verification(
     settings: VerifySettings,
     folder: Path,
-    workers: int,
+    workers: Workers,
     progress: Callable[[int], object] = lambda _: None,
 ) -> Verification:
     """Run everything, and write rows, checks, figures and the report into the folder.
 
     `progress` is told how many episodes of `settings.total_episodes` more have been played.
     """
-    require(workers >= 1, f"workers must be at least 1, not {workers!r}")
+    require(
+        isinstance(workers, str) or workers >= 1, f"workers must be at least 1, not {workers!r}"
+    )
     began = time.perf_counter()
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -86,13 +89,14 @@ def verification(
 
 
 def _rows(
-    settings: VerifySettings, workers: int, progress: Callable[[int], object]
+    settings: VerifySettings, workers: Workers, progress: Callable[[int], object]
 ) -> pl.DataFrame:
     """The rows of all runs."""
     frames = []
-    for _, frame in in_parallel(run, jobs(settings), workers):
-        frames.append(frame)
-        progress(len(frame))
+    with closing(in_parallel(run, jobs(settings), workers)) as results:
+        for _, frame in results:
+            frames.append(frame)
+            progress(len(frame))
     return joined(frames)
 
 
