@@ -130,15 +130,6 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     assert all(len(pl.read_parquet(path)) == 12 for path in kept)
 
 
-def test_a_run_is_repeated_as_it_was_or_not_at_all(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = tmp_path / "config.json"
-    config.write_text("{}")
-    code, said = refused(("reproduce", "--config", str(config), "--seeds", "3"), capsys)
-    assert (code, "leave out --seeds" in said) == (2, True)
-
-
 @pytest.mark.parametrize(
     ("arguments", "code", "said"),
     [
@@ -149,6 +140,7 @@ def test_a_run_is_repeated_as_it_was_or_not_at_all(
         (("--decays", "2"), 2, "decays must be"),
         (("--jobs", "0"), 2, "--jobs must be at least 1"),
         (("--config", "none.json"), 2, "there is no file none.json"),
+        (("--config", __file__, "--seeds", "3"), 2, "leave out --seeds"),
     ],
 )
 def test_what_is_wrong_is_said(

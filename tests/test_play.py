@@ -32,9 +32,9 @@ def test_the_table_and_the_json_say_the_same(tmp_path: Path) -> None:
     arguments = ["play", "--fleet", "path-following", "--episodes", "1", "--adapt", "episode"]
     text = output(*arguments, "--render", str(tmp_path / "path.gif"))
     facts = json.loads(output(*arguments, "--json"))
-    *table, written = text.splitlines()
+    *table, written = text.splitlines()  # which names a long path, whole
     assert max(map(len, table)) <= 80
-    assert written.endswith("path.gif: 20 pictures")
+    assert written == f"{tmp_path / 'path.gif'}: 20 pictures"
     assert [fact["episode"] for fact in facts] == [1]
     for fact in facts:
         assert f"{fact['cost']:.3g}" in text
