@@ -194,11 +194,11 @@ void scatter(double *Y, std::int64_t count, int d, int p, const double *R, const
     for (std::int64_t n = 0; n < count; ++n, Y += d * p) {
         const double size = reach * fractions[n] / __builtin_sqrt(dot(Y, Y, d * p));
         for (int k = p - 1; k >= 0; --k) {  // Y <- Y R⁻ᵀ, from the last column on
-            const double *row = R + k * p, pivot = row[k];
+            const double *row = R + k * p, inverse = 1 / row[k];
             for (int i = 0; i < d; ++i) {
                 double *y = Y + i * p, sum = y[k];
                 for (int j = k + 1; j < p; ++j) sum -= y[j] * row[j];
-                y[k] = sum / pivot;
+                y[k] = sum * inverse;
             }
         }
         for (int e = 0; e < d * p; ++e) Y[e] = centre[e] + size * Y[e];

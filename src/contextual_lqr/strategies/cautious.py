@@ -7,6 +7,7 @@ the dither.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,7 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.linalg import cho_factor, cho_solve
 
-from contextual_lqr.checks import require
+from contextual_lqr.checks import record, require
 from contextual_lqr.factors import solve_triangle
 from contextual_lqr.lqr import optimal_cost, policy_cost, solve
 from contextual_lqr.problem import LinearPolicy, LinearSystem, Spread
@@ -102,7 +103,7 @@ class Cautious:
         machines = situation.systems(thetas, noise)
         costs = np.stack([policy_cost(LinearPolicy(K), machines, cost, x) for K in candidates])
         plain = costs[:, : self.draws]
-        score = np.quantile(plain, self.level, axis=1, method="higher")
+        score = _upper(plain, self.level)
         idle = float(np.median(plain[-1]))
         refused = ~(costs.max(1) <= self.catastrophe * idle)
         if not np.isfinite(idle):  # the draws say nothing yet: all of them explode
@@ -124,7 +125,7 @@ class Cautious:
                 extra = dithered - plain[best]
             price = float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
             extra = np.where(np.isfinite(extra), extra, np.inf)
-            dearness = float(np.quantile(extra, self.level, method="higher"))
+            dearness = float(_upper(extra, self.level))
             size = min(size, self.budget * max(price, 0.0) / max(dearness, 1e-300))
         if self.state_limit is not None:  # a dither that would break the limit is made smaller
             for part in (1.0, 0.25, 0.0625, 0.0):
@@ -214,8 +215,15 @@ def _ignorance(situation: Situation) -> Float[Array, "y y"]:
     return np.asarray(half.T @ half)
 
 
+def _upper(costs: Float[Array, "*plans draws"], level: float) -> Array:
+    """The quantile, or the next higher cost: `np.quantile(..., method="higher")` in less time."""
+    place = math.ceil(level * (costs.shape[-1] - 1))
+    return np.asarray(np.partition(costs, place)[..., place])
+
+
 def _spread(posterior: Posterior, Y: Array, aversions: tuple[float, ...]) -> Spread:
-    return Spread(np.outer(aversions, posterior.doubt), Y)
+    rows = np.outer(aversions, posterior.doubt)  # variances, and Y is a Gram matrix: all is right
+    return record(object.__new__(Spread), rows=rows, columns=Y)
 
 
 def _inverse(Y: Array) -> Array:

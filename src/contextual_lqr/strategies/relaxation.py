@@ -82,15 +82,16 @@ class _Relaxed:
     ) -> tuple[Float[Array, " steps"], Float[Array, " steps"]]:
         """E‖ξ_h‖² and β E[yᵀYy] when the relaxed problem is played optimally."""
         gains = solve(self._system, self._relaxed_cost(multipliers[None])).policy.gains[0]
-        A, B, W = self._system.A, self._system.B, self._system.noise
-        X = np.outer(self._start, self._start)
-        moved, allowed = np.empty(len(gains)), np.empty(len(gains))
-        for h, K in enumerate(gains):
-            y = np.concatenate([np.eye(self._d), K[: self._m]])  # [x; u] = y x
-            moved[h] = ((K[self._m :] @ X) * K[self._m :]).sum()
-            allowed[h] = ((y @ X @ y.T) * self._Y).sum()
-            F = A + B @ K
-            X = F @ X @ F.T + W
+        d, m, W = self._d, self._m, self._system.noise
+        F = self._system.A + self._system.B @ gains
+        X = np.empty((len(gains), d, d))  # E[x xᵀ] at each step
+        X[0] = np.outer(self._start, self._start)
+        for h in range(len(gains) - 1):
+            X[h + 1] = F[h] @ X[h] @ F[h].T + W
+        y = np.empty((len(gains), d + m, d))  # [x; u] = y x
+        y[:, :d], y[:, d:] = np.eye(d), gains[:, :m]
+        moved = ((gains[:, m:] @ X) * gains[:, m:]).sum((1, 2))
+        allowed = ((y @ X @ y.swapaxes(1, 2)) * self._Y).sum((1, 2))
         return moved, allowed
 
     def _relaxed_cost(self, multipliers: Float[Array, "n steps"]) -> QuadraticCost:
@@ -100,6 +101,6 @@ class _Relaxed:
         Q[:, :-1], Q[:, -1] = base.Q[:-1] - weighted[..., :d, :d], base.Q[-1]
         R, N = np.zeros((n, steps, m + d, m + d)), np.zeros((n, steps, d, m + d))
         R[..., :m, :m] = base.R - weighted[..., d:, d:]
-        R[..., range(m, m + d), range(m, m + d)] = multipliers[..., None]
+        np.einsum("nhii->nhi", R)[..., m:] = multipliers[..., None]
         N[..., :m] = -weighted[..., :d, d:] + (0.0 if base.N is None else base.N)
         return record(object.__new__(QuadraticCost), Q=Q, R=R, N=N, indefinite=True)
