@@ -144,7 +144,7 @@ peak of the whole worker process.
 
 {table}
 A task that does nothing costs {overhead:.1f} ms. A fit of the same logs without a cluster took
-{here[1]:.1f} s with one thread, which Polars's own read ahead of, and {here[2]:.1f} s with two.
+{here[1]:.1f} s with one thread and {here[2]:.1f} s with two, Polars reading with both cores.
 """
 
 if __name__ == "__main__":

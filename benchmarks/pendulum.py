@@ -213,7 +213,7 @@ def best_fits() -> list[str]:
         "No learning: for each map the Θ that is nearest to 128 machines as linearised, by least",
         f"squares, and its controllers for {UNSEEN} others, linearised too. The loop is stable if",
         "the first gain, held, brings every state home. Cost above the optimum of 250 steps from",
-        "0.1 rad, median / 95 % of the machines, for the usual and the cheap weight of the input.",
+        "0.1 rad, median / 95 % of the machines, for the usual weight of inputs and the cheap one.",
         "",
         "| features | weight 1: stable | above optimum | weight 0.01: stable | above optimum |",
         "|---|---|---|---|---|",

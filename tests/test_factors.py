@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from contextual_lqr import Decoder, factors, kernels
+from contextual_lqr import BlockContext, ContextError, Decoder, factors, kernels
 from contextual_lqr.factors import block_rows, tall_triangle, triangle
 from episodes import MAP
 
@@ -105,3 +105,23 @@ def test_rows_are_learnt_alike_with_and_without_the_kernel(
         estimates.append(decoder.estimate)
         monkeypatch.setattr(kernels, "factor_blocks", lambda *_: None)
     assert np.allclose(*estimates, rtol=1e-9, atol=1e-12)
+
+
+def test_rows_that_are_not_chosen_are_as_if_they_were_not_there() -> None:
+    map_ = BlockContext([["1/mass"]], [[1.0]], bounds={"mass": (0, 9)})
+    rng = np.random.default_rng(3)
+    columns = rng.normal(size=(3, 40))
+    chosen = np.flatnonzero(rng.random(40) < 0.6)
+    masses = np.ones(40)
+    one, other = Decoder(map_, 1e-4), Decoder(map_, 1e-4)
+    x, u, after = columns[:, chosen]
+    one.update_rows({"mass": masses[chosen]}, x[:, None], u[:, None], after[:, None], episodes=2)
+    masses[np.setdiff1d(np.arange(40), chosen)[:3]] = 0  # where 1/mass is refused
+    x, u, after = columns
+    other.update_columns({"mass": masses}, [x], [u], [after], chosen=chosen, episodes=2)
+    assert one.factor.tobytes() == other.factor.tobytes()
+    assert (one.rows, one.episodes) == (other.rows, other.episodes) == (len(chosen), 2)
+    masses[chosen[5]] = 0
+    with pytest.raises(ContextError, match="context 5: the entry '1/mass'"):
+        other.update_columns({"mass": masses}, [x], [u], [after], chosen=chosen)
+    assert other.rows == len(chosen)

@@ -28,7 +28,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.checks import all_finite, as_numbers, frozen, read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
-from contextual_lqr.errors import FormatError, InputError, OwnRuleError
+from contextual_lqr.errors import ContextError, FormatError, InputError, OwnRuleError
 from contextual_lqr.factors import block_rows, solve_triangle, tall_triangle, triangle
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.problem import LinearSystem, Trajectory
@@ -145,7 +145,7 @@ class Decoder:
 
     def update_columns(
         self,
-        contexts: Mapping[str, Any] | Sequence[Any],
+        contexts: Any,
         states: Sequence[Array],
         inputs: Sequence[Array],
         after: Sequence[Array],
@@ -155,7 +155,8 @@ class Decoder:
     ) -> None:
         """`update_rows` for a table's columns, d, m and d of them, of one length.
 
-        If rows are `chosen`, by their places, the others are as if they were not there.
+        If rows are `chosen`, by their places, the others are as if they were not there; `contexts`
+        then is a mapping from names to arrays.
         """
         context_map, sizes = self.context_map, (len(states), len(inputs))
         if (context_map.states, context_map.inputs) != sizes:
@@ -163,8 +164,16 @@ class Decoder:
         count = len(states[0]) if chosen is None else len(chosen)
         if not count:
             return
-        with np.errstate(over="ignore", invalid="ignore"):  # refused later
-            z = context_map.encode(contexts, states, inputs)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # refused later
+                z = context_map.encode(contexts, states, inputs)
+        except ContextError:
+            if chosen is None:
+                raise
+            # Perhaps for a row that is not chosen.
+            few = {name: np.asarray(contexts[name])[chosen] for name in contexts}
+            parts = ([one[chosen] for one in some] for some in (states, inputs, after))
+            return self.update_columns(few, *parts, episodes=episodes)
         columns = [*z, *after]
         data = tall_triangle(columns, chosen, self._limit)
         if data is not None:

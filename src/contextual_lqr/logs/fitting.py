@@ -22,7 +22,7 @@ from contextual_lqr.decoder import Decoder
 from contextual_lqr.errors import InputError
 from contextual_lqr.logs.description import FleetDescription
 from contextual_lqr.logs.fitted import FittedFleet
-from contextual_lqr.logs.machines import Machines, machine_of
+from contextual_lqr.logs.machines import Machines, label_of, machine_of
 from contextual_lqr.logs.misfit import LEAST_MACHINES, MisfitReport, find_misfits, without
 from contextual_lqr.logs.partitions import Part, parts
 from contextual_lqr.logs.quarantine import BadRows, Quarantine
@@ -210,7 +210,7 @@ class _Taking:
 def _of(batch: Transitions, label: str) -> Array:
     """Which transitions are of the machine with this label."""
     whose = machine_of(batch)
-    named = np.array([one == label for one in whose.labels.values()], dtype=bool)
+    named = np.array([label_of(key, batch) == label for key in whose.keys], dtype=bool)
     return np.asarray(named[whose.index])
 
 

@@ -71,18 +71,22 @@ class Machines:
         if self.too_many:
             return
         whose = machine_of(batch)
+        if len(self._numbers.keys() | whose.keys) > MOST_MACHINES:
+            self.too_many = True
+            self.found.clear()
+            return
         z = self._map.encode(batch.contexts, list(batch.states.T), list(batch.inputs.T))
         rows = np.stack((*z, *batch.after.T)).T
         n = rows.shape[1]
-        for key, label in whose.labels.items():
+        for key in whose.keys:
             if key not in self._numbers:
                 self._numbers[key] = len(self.found)
-                self.found.append(Machine(label, n))
+                self.found.append(Machine(label_of(key, batch), n))
             if self._beyond(n):
                 self.too_many = True
                 self.found.clear()
                 return
-        numbers = [self._numbers[key] for key in whose.labels]
+        numbers = [self._numbers[key] for key in whose.keys]
         small = np.abs(rows).max(1) <= self._limit
         order = np.argsort(whose.index, kind="stable")
         edges = np.searchsorted(whose.index[order], np.arange(len(numbers) + 1))
@@ -124,8 +128,8 @@ class Machines:
 class Whose:
     """Which machines transitions are of."""
 
-    labels: dict[object, str]  # by key, in the order of `index`
-    index: Array  # for each row, whose it is
+    keys: list[object]  # what tells them apart
+    index: Array  # for each row, which of these it is
 
 
 def machine_of(batch: Transitions) -> Whose:
@@ -140,11 +144,11 @@ def machine_of(batch: Transitions) -> Whose:
     places: dict[object, int] = {}
     index = np.array([places.setdefault(key, len(places)) for key in keys], dtype=int)
     lengths = np.diff(np.append(starts, len(batch)))
-    labels = {key: _label(key, batch) for key in places}
-    return Whose(labels, np.repeat(index, lengths))
+    return Whose(list(places), np.repeat(index, lengths))
 
 
-def _label(key: object, batch: Transitions) -> str:
+def label_of(key: object, batch: Transitions) -> str:
+    """What a machine is called."""
     if not isinstance(key, tuple):
         return str(key)
     return ", ".join(f"{name}={value:g}" for name, value in zip(batch.contexts, key, strict=True))
