@@ -64,6 +64,9 @@ for (d, m), n, p in itertools.product(((1, 1), (5, 2), (25, 3)), (0, 1, 7), (1, 
     best = kernels.native_best_decoder(*operands)
     assert best.which == reference.best_decoder(*operands).which
     A, B = rng.normal(size=(d, d)), rng.normal(size=(d, m))
+    several = np.stack([G] * 3), np.stack([A] * 3), np.stack([B] * 3)
+    paid = kernels.native_transferred_costs(thetas, *several, *operands[2:-1])
+    assert np.allclose(paid, reference.transferred_costs(thetas, *several, *operands[2:-1]))
     for offsets, bound in itertools.product((None, np.ones((3, m))), (None, np.ones(d))):
         episode = (A, B, rng.normal(size=(3, m, d)), np.ones(d) / 2, rng.normal(size=(3, d)))
         options = {"offsets": offsets, "bound": bound}

@@ -438,3 +438,22 @@ def test_the_best_decoder_is_that_of_the_reference(
     if found.which >= 0:
         assert found.cost == pytest.approx(expected.cost, rel=1e-8)
         np.testing.assert_allclose(found.gains, expected.gains, rtol=1e-6, atol=1e-6)
+
+
+@settings(max_examples=30)
+@given(seeds, st.sampled_from([(1, 1), (3, 2), (5, 2), (25, 3)]), st.integers(0, 5), st.booleans())
+def test_transferred_costs_are_those_of_the_reference(
+    native: Native, seed: int, sizes: tuple[int, int], k: int, cross: bool
+) -> None:
+    (d, m), H, n = sizes, 5, 6
+    rng = np.random.default_rng(seed)
+    thetas, G = rng.normal(size=(k, d, 4)) / d, rng.normal(size=(n, 4, d + m))
+    thetas[k // 2 :] *= 1e200 if seed % 3 == 0 else 1  # these cannot be solved
+    A, B = random_dynamics(rng, d, m, 1.0, (n,))
+    Q, R, N = random_stages(rng, d, m, H, d, ())
+    stages = (Q, R, N if cross else None, random_covariance(rng, d, "full"), rng.normal(size=d))
+    found = kernels.native_transferred_costs(thetas, G, A, B, *stages)
+    expected = reference.transferred_costs(thetas, G, A, B, *stages)
+    assert (np.isfinite(found) == np.isfinite(expected)).all()
+    good = np.isfinite(expected)
+    np.testing.assert_allclose(found[good], expected[good], rtol=1e-6)

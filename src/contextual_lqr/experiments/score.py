@@ -13,12 +13,11 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr import kernels
 from contextual_lqr.experiments.play import Played
 from contextual_lqr.fleets import Fleet, true_decoder
-from contextual_lqr.lqr import optimal_policy, policy_cost, solve
+from contextual_lqr.lqr import policy_cost, solve
 from contextual_lqr.problem import LinearPolicy, LinearSystem
-
-_AT_ONCE = 1000  # systems solved in one call: their values stay in the processor's cache
 
 
 class Machines:
@@ -57,21 +56,11 @@ class Machines:
 
         Infinite where the estimate's own problem cannot be solved.
         """
-        d = len(self.fleet.start)
-        at_once = max(1, _AT_ONCE // len(self))
-        errors = np.empty((len(estimates), len(self)))
-        for i in range(0, len(estimates), at_once):
-            few = estimates[i : i + at_once]
-            # Θ̂ G for all pairs as one product of two matrices.
-            M = np.tensordot(few, self._G, axes=(2, 1)).transpose(0, 2, 1, 3)
-            believed = LinearSystem.unchecked(
-                np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:]), np.zeros((d, d))
-            )
-            with np.errstate(over="ignore", invalid="ignore"):
-                policy = optimal_policy(believed, self.fleet.cost)
-                paid = policy_cost(policy, self.systems, self.fleet.cost, self.fleet.start)
-            errors[i : i + at_once] = paid - self.optimal_costs
-        return errors
+        fleet, cost = self.fleet, self.fleet.cost
+        stages = cost.Q, cost.R, cost.N, self.systems.noise, fleet.start
+        machines = self._G, self.systems.A, self.systems.B
+        paid = kernels.transferred_costs(estimates, *machines, *stages, threads=kernels.threads())
+        return np.asarray(np.where(np.isnan(paid), np.inf, paid) - self.optimal_costs)
 
     def policy_regrets(
         self, policies: Float[Array, "k steps m d"], dither: ArrayLike | None = None

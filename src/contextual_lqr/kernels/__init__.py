@@ -1,8 +1,9 @@
 """The loops of the library, twice: arrays in, arrays out, no classes.
 
 `reference.py` is NumPy and says what is computed; `native` is the same compiled, and is used
-wherever it could be built. `recursions`, `best_decoder`, `roll_out` and `scatter` are whichever of
-the two runs here. `factor_blocks` and `factor_rows` serve `factors.py`, which otherwise has LAPACK.
+wherever it could be built. `recursions`, `best_decoder`, `transferred_costs`, `roll_out` and
+`scatter` are whichever of the two runs here. `factor_blocks` and `factor_rows` serve `factors.py`,
+which otherwise has LAPACK.
 """
 
 from __future__ import annotations
@@ -53,11 +54,13 @@ __all__ = [
     "native_recursions",
     "native_roll_out",
     "native_scatter",
+    "native_transferred_costs",
     "recursions",
     "roll_out",
     "scatter",
     "set_threads",
     "threads",
+    "transferred_costs",
 ]
 
 compiled: str | None = None if _native is None else _native.processor
@@ -180,6 +183,25 @@ def native_best_decoder(
     return Best(which, least, rejected, gains)
 
 
+def native_transferred_costs(
+    thetas: Array,
+    G: Array,
+    A: Array,
+    B: Array,
+    Q: Array,
+    R: Array,
+    N: Array | None,
+    noise: Array,
+    start: Array,
+    *,
+    threads: int = 1,
+) -> Array:
+    """`reference.transferred_costs`, compiled. Arrays must be C-contiguous float64."""
+    costs = np.empty((len(thetas), len(G)))
+    _native.transferred_costs(thetas, G, A, B, Q, R, N, noise, start, costs, threads)
+    return costs
+
+
 def native_scatter(Y: Array, factor: Array, centre: Array, reach: float, fractions: Array) -> Array:
     """`reference.scatter`, compiled. Arrays must be C-contiguous float64; Y is overwritten."""
     _native.scatter(Y, factor, centre, reach, fractions)
@@ -207,4 +229,7 @@ def native_roll_out(
 recursions: Any = reference.recursions if _native is None else native_recursions
 best_decoder: Any = reference.best_decoder if _native is None else native_best_decoder
 roll_out: Any = reference.roll_out if _native is None else native_roll_out
+transferred_costs: Any = (
+    reference.transferred_costs if _native is None else native_transferred_costs
+)
 scatter: Any = reference.scatter if _native is None else native_scatter

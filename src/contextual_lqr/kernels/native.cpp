@@ -230,6 +230,47 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
     return nb::make_tuple(best, least, rejected);
 }
 
+// What the optimal policy of the machine Θ_i G_j costs on the machine (A_j, B_j).
+void transferred_costs(const In &thetas, const In &G, const In &A, const In &B, const In &Q,
+                       const In &R, const In &N, const In &noise, const In &start,
+                       const Out &costs, int threads) {
+    require(thetas.ndim() == 3 && G.ndim() == 3 && Q.ndim() == 3 && R.ndim() == 3 &&
+                G.shape(1) == thetas.shape(2),
+            "the sizes of the decoders do not fit together");
+    const auto k = std::int64_t(thetas.shape(0)), d = std::int64_t(thetas.shape(1)),
+               p = std::int64_t(thetas.shape(2)), n = std::int64_t(G.shape(0)),
+               y = std::int64_t(G.shape(2)), H = std::int64_t(Q.shape(0)), m = y - d;
+    require(m >= 1 && std::int64_t(costs.size()) == k * n, "costs has the wrong size");
+    if (k * n == 0) return;
+    Problem believed;  // all machines of one decoder at a time: their gains stay in the cache
+    believed.batch = n, believed.d = int(d), believed.m = int(m), believed.horizon = int(H);
+    believed.Q = operand(Q, 1, H * d * d, "Q"), believed.R = operand(R, 1, (H - 1) * m * m, "R");
+    believed.N = operand(N, 1, (H - 1) * d * m, "N");
+    Problem real = believed;
+    real.A = operand(A, n, d * d, "A"), real.B = operand(B, n, d * m, "B");
+    real.noise = operand(noise, 1, d * d, "noise"), real.start = operand(start, 1, d, "start");
+    nb::gil_scoped_release unlocked;
+    std::vector<double> A_believed(std::size_t(n * d * d)), B_believed(std::size_t(n * d * m));
+    std::vector<double> gains(std::size_t(n * (H - 1) * m * d));
+    std::vector<double> work(std::size_t((p + 1) * (y + 3)));
+    std::vector<std::int8_t> status(static_cast<std::size_t>(n));
+    std::vector<std::int32_t> failed_step(static_cast<std::size_t>(n));
+    believed.A = {A_believed.data(), d * d}, believed.B = {B_believed.data(), d * m};
+    believed.gains = {gains.data(), (H - 1) * m * d};
+    real.policy = {gains.data(), (H - 1) * m * d};
+    believed.status = real.status = status.data();
+    believed.failed_step = real.failed_step = failed_step.data();
+    for (std::int64_t i = 0; i < k; ++i) {
+        for (std::int64_t j = 0; j < n; ++j)
+            kernels.decode(thetas.data() + i * d * p, 1, int(d), int(m), int(p),
+                           G.data() + j * p * y, A_believed.data() + j * d * d,
+                           B_believed.data() + j * d * m, work.data());
+        run(believed, std::max(threads, 1));
+        real.cost = {costs.data() + i * n, 1};
+        run(real, std::max(threads, 1));
+    }
+}
+
 int play(const In &A, const In &B, const In &gains, const In &offsets, const In &shocks,
          const In &bound, const Out &states, const Out &inputs) {
     require(gains.ndim() == 3, "gains must have three axes");
@@ -276,6 +317,11 @@ NB_MODULE(native, module) {
                nb::arg("N").none().noconvert(), nb::arg("noise").noconvert(),
                nb::arg("start").noconvert(), nb::arg("floor"), nb::arg("gains").noconvert(),
                nb::arg("threads"));
+    module.def("transferred_costs", &transferred_costs, nb::arg("thetas").noconvert(),
+               nb::arg("G").noconvert(), nb::arg("A").noconvert(), nb::arg("B").noconvert(),
+               nb::arg("Q").noconvert(), nb::arg("R").noconvert(), nb::arg("N").none().noconvert(),
+               nb::arg("noise").noconvert(), nb::arg("start").noconvert(),
+               nb::arg("costs").noconvert(), nb::arg("threads"));
     module.def("roll_out", &play, nb::arg("A").noconvert(), nb::arg("B").noconvert(),
                nb::arg("gains").noconvert(), nb::arg("offsets").none().noconvert(),
                nb::arg("shocks").noconvert(), nb::arg("bound").none().noconvert(),

@@ -51,6 +51,19 @@ def best_decoder(
     gains: ndarray,
     threads: int,
 ) -> tuple[int, float, int]: ...
+def transferred_costs(
+    thetas: ndarray,
+    G: ndarray,
+    A: ndarray,
+    B: ndarray,
+    Q: ndarray,
+    R: ndarray,
+    N: ndarray | None,
+    noise: ndarray,
+    start: ndarray,
+    costs: ndarray,
+    threads: int,
+) -> None: ...
 def roll_out(
     A: ndarray,
     B: ndarray,
