@@ -71,7 +71,9 @@ class Decoder:
         self.ignored_rows = 0
         self._data: Array | None = None  # [[D, E], [0, T]], once there is any
         self._sizes: tuple[int, int] | None = None  # (p, d) of that
-        self._posterior: tuple[Array, Array, Array] | None = None  # R, Θ̂, squares: if asked for
+        self._posterior: tuple[Array, Array, Array] | None = (
+            None  # as `_solved` returns, once asked for
+        )
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -320,7 +322,12 @@ class Decoder:
 
         For a known row, Σ (x' - Θz)².
         """
-        return self._solved()[2]
+        p, _, data = self._statistics()
+        left = self._solved()[2]
+        squares = np.einsum("ij,ij->j", left, left)
+        for i, row in self.known.items():
+            squares[i] = ((data[:, p + i] - data[:, :p] @ row) ** 2).sum()
+        return np.asarray(squares)
 
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
@@ -351,18 +358,16 @@ class Decoder:
         return p, d, np.zeros((p + d, p + d))
 
     def _solved(self) -> tuple[Array, Array, Array]:
-        """R, Θ̂, and the squares of what Θ̂ and the prior leave unexplained."""
+        """R, Θ̂, and the factor of what Θ̂ and the prior leave unexplained."""
         if self._posterior is None:
             p, d, data = self._statistics()
             joint = triangle(data, _prior(p, d, self.regularisation))
             R = np.asfortranarray(joint[:p, :p])
             columns = solve_triangle(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
             theta = np.ascontiguousarray(columns.T)
-            squares = np.einsum("ij,ij->j", joint[p:, p:], joint[p:, p:])
             for i, row in self.known.items():
                 theta[i] = row
-                squares[i] = ((data[:, p + i] - data[:, :p] @ row) ** 2).sum()
-            self._posterior = read_only(R), read_only(theta), squares
+            self._posterior = read_only(R), read_only(theta), joint[p:, p:]
         return self._posterior
 
     # -- files -------------------------------------------------------------------------------------

@@ -46,7 +46,8 @@ class Plan:
             meant = (self.policy.gains[: len(u)] @ x[..., None])[..., 0]
             offsets = self.offsets[: len(u)]
             inputs = [meant, meant + offsets] if offsets.any() else [meant]
-        if self.input_bounds is not None:
-            inputs = [np.clip(one, *self.input_bounds) for one in inputs]
-        room = 1e-9 * max(np.abs(u).max(initial=0.0), 1e-3)
-        return any(bool(np.abs(u - one).max(initial=0.0) <= room) for one in inputs)
+            if self.input_bounds is not None:
+                inputs = [np.clip(one, *self.input_bounds) for one in inputs]
+            off = [u - one for one in inputs]
+        room = 1e-18 * max(float(np.vdot(u, u)), 1e-6)  # squares
+        return room < np.inf and any(float(np.vdot(one, one)) <= room for one in off)
