@@ -77,7 +77,9 @@ def _trajectories(measured: Measurements, folder: Path) -> str:
     shown = examples(measured)
     paths = list(dict.fromkeys(one.path for one in shown))
     masses = list(dict.fromkeys(one.mass for one in shown))
-    figure = Figure(figsize=(3.4 * len(paths), 3.1 * len(masses) + 0.3))
+    figure = Figure(figsize=(3.4 * len(paths), 3.2 * len(masses) + 0.3))
+    layout: Any = figure.get_layout_engine()
+    layout.set(h_pad=0.12)  # a title must not touch the axis above
     grid: Any = figure.subplots(len(masses), len(paths), squeeze=False)
     for one in shown:
         _trajectory(grid[masses.index(one.mass), paths.index(one.path)], one)

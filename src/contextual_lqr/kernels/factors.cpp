@@ -196,9 +196,8 @@ void scatter(double *Y, std::int64_t count, int d, int p, const double *R, const
         for (int k = p - 1; k >= 0; --k) {  // Y <- Y R⁻ᵀ, from the last column on
             const double *row = R + k * p, inverse = 1 / row[k];
             for (int i = 0; i < d; ++i) {
-                double *y = Y + i * p, sum = y[k];
-                for (int j = k + 1; j < p; ++j) sum -= y[j] * row[j];
-                y[k] = sum * inverse;
+                double *y = Y + i * p;
+                y[k] = (y[k] - dot(y + k + 1, row + k + 1, p - k - 1)) * inverse;
             }
         }
         for (int e = 0; e < d * p; ++e) Y[e] = centre[e] + size * Y[e];
