@@ -41,7 +41,6 @@ bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages
 	@$(BENCH_BIN)/python benchmarks/reproduce_page.py build/results
 
 docs: .venv/docs.stamp  ## the site, into site/
-	@$(BIN)/python benchmarks/reference.py  # names and docstrings, as they are now
 	@$(BIN)/zensical build --clean --strict
 
 FORCE:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import secrets
 from collections.abc import Mapping
@@ -78,3 +79,12 @@ def load_arrays(
     if not isinstance(state, dict):
         raise FormatError(f"{path} is damaged: its state is no mapping")
     return state, arrays
+
+
+def finite(value: Any) -> Any:
+    """What strict JSON can hold: a number that is not finite becomes None."""
+    if isinstance(value, dict):
+        return {name: finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 import time
 from typing import Any
@@ -12,6 +11,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+
+from contextual_lqr.files import finite
 
 _EVERY = 10.0  # seconds between lines, where there is no terminal to draw a bar on
 
@@ -30,7 +31,7 @@ def say_error(sentence: str) -> None:
 
 def print_json(facts: Any) -> None:
     """One JSON document on standard output; a number that is not finite is null."""
-    text = json.dumps(_finite(facts), indent=2, ensure_ascii=False, allow_nan=False)
+    text = json.dumps(finite(facts), indent=2, ensure_ascii=False, allow_nan=False)
     sys.stdout.write(text + "\n")
 
 
@@ -81,11 +82,3 @@ class Progress:
         if not self._unit:
             return f"{self._done / self._total:.0%}"
         return f"{self._done:,.0f} of {self._total:,.0f} {self._unit}"
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

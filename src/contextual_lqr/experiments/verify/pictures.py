@@ -72,13 +72,11 @@ def draw(
 
 def _legend(figure: Figure, axis: Axes) -> None:
     handles, labels = axis.get_legend_handles_labels()
-    figure.legend(
-        handles,
-        labels,
-        loc="outside lower center",
-        ncols=3 if len(labels) > 5 else len(labels),
-        markerscale=4,
-    )
+    columns = 3 if len(labels) > 5 else len(labels)
+    if len(figure.axes) == 1:  # too narrow for labels side by side
+        columns = 1
+        figure.set_figheight(figure.get_figheight() + 0.2 * len(labels))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, markerscale=4)
 
 
 def _coverage(axis: Axes, rows: pl.DataFrame, constants: Regularity, delta: float) -> None:

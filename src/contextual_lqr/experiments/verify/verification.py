@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import math
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -26,7 +25,7 @@ from contextual_lqr.experiments.verify.runs import (
     joined,
     run,
 )
-from contextual_lqr.files import write_whole
+from contextual_lqr.files import finite, write_whole
 from contextual_lqr.parallel import Workers, in_parallel
 from contextual_lqr.theory import Regularity
 
@@ -43,7 +42,7 @@ class Verification:
 
     def plain(self) -> dict[str, Any]:
         """All of it as JSON can hold it; a number that is not finite is null."""
-        plain: dict[str, Any] = _finite(
+        plain: dict[str, Any] = finite(
             {
                 "holds": all(check.holds for check in self.checks),
                 "settings": asdict(self.settings),
@@ -98,11 +97,3 @@ def _rows(
             frames.append(frame)
             progress(len(frame))
     return joined(frames)
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
