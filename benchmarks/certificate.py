@@ -17,7 +17,7 @@ from numpy import ndarray as Array
 from peers import ONE_THREAD
 from rich.progress import Progress
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from contextual_lqr import (
     Certificate,
     Decoder,
@@ -29,8 +29,8 @@ from contextual_lqr import (
     set_threads,
     solve,
 )
-from contextual_lqr.certificates.reach import reach_of
-from contextual_lqr.files import write_whole
+from contextual_lqr.belief.row_radii import row_radii
+from contextual_lqr.files import atomic_write
 from simulated_fleets import FLEETS, SimulatedFleet, learnt, log
 
 PAGE = Path(__file__).parent.parent / "docs" / "certificate-measured.md"
@@ -122,18 +122,16 @@ def intervals(tick: object) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, make in FLEETS.items():
-        for radius in ("determinant", "regression"):
+        for beta in ("determinant", "regression"):
             all_scored, inside = [], 0
             for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
                 rng = np.random.default_rng([606, seed])
                 fleet = make()
                 decoder = learnt(fleet, 50, rng)
-                reach = reach_of(decoder, radius, 0.05)
+                reach = row_radii(decoder, beta, 0.05)
                 off = np.linalg.norm((fleet.theta - decoder.estimate) @ decoder.factor.T, axis=1)
                 inside += bool((off <= reach.rows).all())
-                all_scored.append(
-                    score(fleet, decoder, fleet.contexts(CONTEXTS, rng), radius=radius)
-                )
+                all_scored.append(score(fleet, decoder, fleet.contexts(CONTEXTS, rng), beta=beta))
                 tick()
             regret = np.concatenate([one.regret for one in all_scored])
             covered = [one.covered.mean() for one in all_scored]
@@ -144,7 +142,7 @@ def intervals(tick: object) -> list[str]:
             count = Counter(c.verdict for c in every)
             lower = " / ".join(f"{q:.2f}" for q in np.quantile(low, [0.5, 0.05, 0]))
             lines.append(
-                f"| {NAMES[name]} | {radius} | "
+                f"| {NAMES[name]} | {beta} | "
                 + " / ".join(percent(q) for q in np.quantile(regret, [0.5, 0.95, 1]))
                 + f" | {np.mean(covered):.1%}, {min(covered):.1%} | {spread(up)} | {lower} | "
                 f"{gaps[0]:.0%}, {gaps[1]:.0%} | {inside} of {SEEDS} | "
@@ -217,7 +215,7 @@ def few(tick: object) -> list[str]:
                 fleet = make()
                 decoder = learnt(fleet, episodes, rng)
                 contexts = fleet.contexts(FEW, rng)
-                scored.append(score(fleet, decoder, contexts, radius="regression"))
+                scored.append(score(fleet, decoder, contexts, beta="regression"))
                 tick()
             regret = np.concatenate([one.regret for one in scored])
             bad = ~(regret <= 0.05)
@@ -354,7 +352,7 @@ def main() -> None:
             if part.__name__ in named:
                 sections[i] = "\n".join(part(lambda: progress.advance(task)))
     page = "\n\n".join(one.strip("\n") for one in (HEAD, *sections)) + "\n"
-    write_whole(PAGE, page.encode())
+    atomic_write(PAGE, page.encode())
     sys.stdout.write(page)
 
 

@@ -16,9 +16,9 @@ from rich.progress import track
 
 import contextual_lqr as clqr
 from contextual_lqr import kernels
-from contextual_lqr.experiments.style import PALETTE, figure_style, save_figure
-from contextual_lqr.files import write_whole
+from contextual_lqr.files import atomic_write
 from contextual_lqr.fleets import chain
+from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
 
 DOCS = Path(__file__).parent.parent / "docs"
 MASSES = (2, 3, 5, 8, 12, 20, 30, 40, 50)
@@ -117,7 +117,7 @@ def main() -> None:
         axes.set_ylabel("processor time of one call (ms)")
         axes.legend()
         save_figure(figure, DOCS / "figures", "chain")
-    write_whole(DOCS / "chain-measured.md", ("\n".join(page).rstrip() + "\n").encode())
+    atomic_write(DOCS / "chain-measured.md", ("\n".join(page).rstrip() + "\n").encode())
     print("\n".join(page))
 
 

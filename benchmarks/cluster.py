@@ -21,11 +21,11 @@ import psutil
 from logs import EPISODES, FLEET, PARTS, STATES, THETA, write_part
 from rich.progress import track
 
-from contextual_lqr.experiments.config import Config
-from contextual_lqr.experiments.trial import run
-from contextual_lqr.files import write_whole
-from contextual_lqr.logs import FleetDescription
-from contextual_lqr.logs.fitting import fit
+from contextual_lqr.data import FleetDescription
+from contextual_lqr.data.fitting import fit
+from contextual_lqr.files import atomic_write
+from contextual_lqr.paper.reproduce.config import Config
+from contextual_lqr.paper.reproduce.trial import run
 from contextual_lqr.parallel import in_parallel
 
 PAGE = Path(__file__).parent.parent / "docs" / "cluster-measured.md"
@@ -132,7 +132,7 @@ def main(folder: Path) -> None:
         here=here,
     )
     print(text)
-    write_whole(PAGE, text.encode())
+    atomic_write(PAGE, text.encode())
 
 
 TEXT = """# A cluster, measured

@@ -17,7 +17,7 @@ from peers import ONE_THREAD
 from rich.progress import track
 
 import contextual_lqr as clqr
-from contextual_lqr.files import write_whole
+from contextual_lqr.files import atomic_write
 from contextual_lqr.fleets import FLEETS, Fleet, misfit, true_decoder, true_system
 from contextual_lqr.parallel import in_parallel
 
@@ -142,10 +142,10 @@ def run(job: tuple[str, str, int]) -> Run:
         scores.append(scored(policy, fleet, contexts[-1]))
         left += leaves(fleet, fleet.play(policy, contexts[-1], rng))
     certificates = {
-        radius: clqr.certify_many(
-            agent.decoder, contexts, fleet.cost, fleet.start, radius=radius, draws=DRAWS
+        beta: clqr.certify_many(
+            agent.decoder, contexts, fleet.cost, fleet.start, beta=beta, draws=DRAWS
         )
-        for radius in SETS
+        for beta in SETS
     }
     paid, excess = np.array(scores).T
     return Run(paid, excess, sum(leaves(fleet, one) for one in played), left, certificates)
@@ -221,8 +221,8 @@ def certificate_table(mode: str, runs: dict[str, list[Run]]) -> list[str]:
             np.concatenate([getattr(one, of) for one in found]) for of in ("paid", "excess")
         )
         cells = []
-        for radius in SETS:
-            said = [c for one in found for c in one.certificates[radius]]
+        for beta in SETS:
+            said = [c for one in found for c in one.certificates[beta]]
             low, high = np.array([c.interval for c in said]).T
             wide = np.median(high / np.array([c.predicted_cost for c in said]))
             held = int(((low <= paid) & (paid <= high)).sum())
@@ -247,7 +247,7 @@ def main() -> None:
     jobs = [(name, mode, FIRST_SEED + i) for mode in MODES for name in FLEETS for i in range(seeds)]
     work = in_parallel(run, jobs, int(os.environ.get("WORKERS", "2")))
     page = written(dict(track(work, "playing", len(jobs))), seeds)
-    write_whole(PAGE, page.encode())
+    atomic_write(PAGE, page.encode())
     print(page)
 
 

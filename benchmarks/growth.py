@@ -54,7 +54,7 @@ No time depends on K. H costs less than in proportion up to 80, and the re-plann
 it. p is mild up to 112, with exponents of about one at most. d is what costs: beyond eight states
 the plans of an episode grow between d² and d³, and at 32 states Optimism and Cautious take about a
 tenth of a second and more, while the re-planned step stays near 1 ms and
-`tell` well below. In the last table, from 16 states on, SampledOptimism (radius 1e4) rejects all
+`tell` well below. In the last table, from 16 states on, SampledOptimism (beta 1e4) rejects all
 its samples and plays the estimate, so its times there are those of failing. Missed targets are
 marked below; the clock, 95 % quantiles above all, includes what other processes took.
 

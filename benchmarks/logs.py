@@ -22,10 +22,10 @@ import numpy as np
 import polars as pl
 from rich.progress import track
 
-from contextual_lqr.experiments.style import figure_style, save_figure
-from contextual_lqr.logs import FleetDescription
-from contextual_lqr.logs.fitting import fit
-from contextual_lqr.logs.sources import BATCH
+from contextual_lqr.data import FleetDescription
+from contextual_lqr.data.fitting import fit
+from contextual_lqr.data.sources import BATCH
+from contextual_lqr.paper.style import figure_style, save_figure
 
 DOCS = Path(__file__).parent.parent / "docs"
 PARTS, EPISODES, STATES, REPEATS = 20, 50_000, 20, 3

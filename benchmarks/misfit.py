@@ -14,10 +14,10 @@ from rich.progress import track
 
 import contextual_lqr as clqr
 from contextual_lqr.context import ContextMap
-from contextual_lqr.experiments.style import figure_style, save_figure
-from contextual_lqr.logs.machines import Machines
-from contextual_lqr.logs.misfit import MisfitReport, find_misfits
-from contextual_lqr.logs.rows import Transitions
+from contextual_lqr.data.machines import Machines
+from contextual_lqr.data.misfit import MisfitReport, find_misfits
+from contextual_lqr.data.rows import Transitions
+from contextual_lqr.paper.style import figure_style, save_figure
 
 Array = np.ndarray
 DOCS = Path(__file__).parent.parent / "docs"

@@ -69,7 +69,7 @@ def experiment(
     shocks: Array,
     rng: np.random.Generator,
     samples: int = 100,
-    radius: float = 1e4,
+    beta: float = 1e4,
     noise: float = 1e-4,
 ) -> dict[str, Array]:
     """Rows of one trial, an episode for each training mass; shocks are (episodes, H-1, 5)."""
@@ -93,7 +93,7 @@ def experiment(
         distance = ((off @ factor.T) ** 2).sum()
         U = rng.standard_normal((samples, 5, 7))
         r = rng.random(samples) ** (1 / 35)
-        U *= (np.sqrt(radius) * r / np.sqrt((U**2).sum((1, 2))))[:, None, None]
+        U *= (np.sqrt(beta) * r / np.sqrt((U**2).sum((1, 2))))[:, None, None]
         candidates = estimate + np.linalg.solve(factor, U.reshape(-1, 7).T).T.reshape(U.shape)
         gains, P, constant = riccati(*systems(candidates, np.full(samples, mass)), Q, R, W)
         promised = np.einsum("i,nij,j->n", start, P, start) + constant
@@ -132,14 +132,14 @@ def experiment(
             "largest_state": np.abs(states).max(),
             "promised_cost": promised[best],
             "confidence_distance": distance,
-            "confidence_radius": radius,
+            "confidence_radius": beta,
         }.items():
             rows.setdefault(name, []).append(value)
     return {name: np.array(column) for name, column in rows.items()}
 
 
 def same_trial(config: Any, trial: Any) -> dict[str, Array]:
-    """The trial of a `contextual_lqr.experiments` configuration, from the same random numbers."""
+    """The trial of a `contextual_lqr.paper` configuration, from the same random numbers."""
     seed = np.random.SeedSequence([trial.seed, 2]).generate_state(1, np.uint64)[0]
     shocks = np.random.default_rng([trial.seed, 1]).standard_normal(
         (config.episodes, config.horizon - 1, 5)
@@ -153,6 +153,6 @@ def same_trial(config: Any, trial: Any) -> dict[str, Array]:
         shocks,
         np.random.default_rng(int(seed)),
         config.samples,
-        config.radius,
+        config.beta,
         config.noise,
     )

@@ -8,9 +8,9 @@ import numpy as np
 from peers import ONE_THREAD
 from rich.progress import track
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from contextual_lqr import Optimism
-from test_optimism import instance, sampled_costs
+from problem_instances import instance, sampled_costs
 
 PAGE = Path(__file__).parent.parent / "docs" / "optimism.md"
 EPISODES, INSTANCES = (0, 1, 2, 3, 5, 10, 20), 40
@@ -18,12 +18,12 @@ LONG = Optimism(draws=1500, starts=40, rounds=16, kept=20, polish=80, tolerance=
 
 
 def main() -> None:
-    """Forty instances for every number of episodes, with the determinant radius."""
+    """Forty instances for every number of episodes, with the determinant beta."""
     lines = [
         "# True optimism, how optimistic it is",
         "",
         "Written by `benchmarks/optimism.py`: path following with random decay, logs of good,",
-        "halved and idle controllers, the determinant radius at δ = 0.1; "
+        "halved and idle controllers, the determinant beta at δ = 0.1; "
         f"{INSTANCES} instances a row. *Value*",
         "is the cost promised by the decoder found, *bound* the lower bound on the true minimum,",
         "*gap* their relative difference. *Samples* is the best of 10 000 uniform samples over the",

@@ -18,7 +18,7 @@ from rich.progress import track
 import contextual_lqr as clqr
 from contextual_lqr.envs import PENDULUM, Rollout, rollout
 from contextual_lqr.envs.inverted_pendulum import MAPS, _machine, inverted_pendulum
-from contextual_lqr.files import write_whole
+from contextual_lqr.files import atomic_write
 from contextual_lqr.parallel import in_parallel
 
 PAGE = Path(__file__).parent.parent / "docs" / "pendulum-measured.md"
@@ -256,7 +256,7 @@ def main() -> None:
     work = in_parallel(run, jobs, int(os.environ.get("WORKERS", "2")))
     found = dict(track(work, "balancing", len(jobs)))
     page = written(found, seeds)
-    write_whole(PAGE, page.encode())
+    atomic_write(PAGE, page.encode())
     print(page)
 
 

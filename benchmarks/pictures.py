@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import contextual_lqr as clqr
-from contextual_lqr.experiments.style import PALETTE, figure_style, save_figure
 from contextual_lqr.fleets import Fleet, path_following, true_decoder, true_system
+from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 BLUE, RED, GREEN, PINK, GREY = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3], "#8a8f99"
@@ -163,8 +163,8 @@ def caution() -> None:
         if aversion is None:
             policy, name = clqr.LinearPolicy(np.zeros((19, 2, 5))), "do\nnothing"
         else:
-            spread = clqr.Spread(aversion * rows, doubt) if aversion else None
-            policy = clqr.solve(machine, fleet.cost, spread=spread).policy
+            spread = clqr.ModelUncertainty(aversion * rows, doubt) if aversion else None
+            policy = clqr.solve(machine, fleet.cost, uncertainty=spread).policy
             name = "believe it" if aversion == 0 else f"{aversion:g}"
         names.append(name)
         costs.append(clqr.policy_cost(policy, machines, fleet.cost, fleet.start))
@@ -196,7 +196,7 @@ def optimism() -> None:
     # What is left when a x, which is known, is taken off: x' - a x = b u + noise.
     only_b = clqr.BlockContext(np.zeros((1, 1)), np.eye(1))
     decoder, rng = clqr.Decoder(only_b, noise**2), np.random.default_rng(1)
-    rule, shown = clqr.DeterminantRadius(c_theta=1.0, c_w=noise, delta=0.1), {}
+    rule, shown = clqr.DeterminantBeta(c_theta=1.0, c_w=noise, delta=0.1), {}
     for episode in range(41):
         half = float(np.sqrt(rule(decoder)) / decoder.factor[1, 1])
         inside = float(decoder.estimate[0, 1]) + half * np.linspace(-1, 1, 201)

@@ -18,7 +18,7 @@ MODULES = {  # the page of each public module, and what stands above it
     "contextual_lqr": "The library",
     "contextual_lqr.fleets": "Fleets",
     "contextual_lqr.envs": "Environments",
-    "contextual_lqr.logs": "Logs",
+    "contextual_lqr.data": "Logs",
     "contextual_lqr.theory": "Theory",
 }
 TITLES = {  # the parts of the first page, in the order in which they are met

@@ -16,9 +16,9 @@ from numpy_experiment import same_trial
 from peers import ONE_THREAD
 
 from contextual_lqr import kernels
-from contextual_lqr.experiments.config import Config, Trial
-from contextual_lqr.experiments.summary import versions
-from contextual_lqr.experiments.trial import bench, learn, run
+from contextual_lqr.paper.reproduce.config import Config, Trial
+from contextual_lqr.paper.reproduce.summary import versions
+from contextual_lqr.paper.reproduce.trial import bench, learn, run
 
 PAGE = Path(__file__).parent.parent / "docs" / "reproduce-speed.md"
 MEANT = 15.0
@@ -93,7 +93,7 @@ def main() -> None:
         low, high = np.quantile(ratio, [0.25, 0.75])
         shares.append(np.median([compiled_share(config, trial) for _ in range(rounds)]))
         learning = np.median([timed(lambda t=trial: learn(config, t)) for _ in range(rounds)])
-        mild = agreement(Config(radius=1.0), trial)
+        mild = agreement(Config(beta=1.0), trial)
         lines.append(
             f"| {setting.name} | {1e3 * np.median(mine):.0f} ms | {1e3 * learning:.0f} ms | "
             f"{1e3 * np.median(plain):.0f} ms | {np.median(ratio):.1f} | {low:.1f} to {high:.1f} | "

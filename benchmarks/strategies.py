@@ -16,9 +16,9 @@ from peers import ONE_THREAD
 from rich.progress import track
 
 import contextual_lqr as clqr
-from contextual_lqr.experiments.play import play
-from contextual_lqr.experiments.score import Machines
 from contextual_lqr.fleets import path_following, true_decoder
+from contextual_lqr.paper.play import play
+from contextual_lqr.paper.reproduce.score import Machines
 
 PAGE = Path(__file__).parent.parent / "docs" / "strategies.md"
 FIRST_SEED, EPISODES, TESTED = 40_000, 25, (5, 10, 25)

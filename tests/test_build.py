@@ -128,7 +128,7 @@ def test_kernels_under_address_and_undefined_behaviour_sanitizers(tmp_path: Path
     run(*cmake, "--build", str(tmp_path))
     (built,) = tmp_path.glob("native*.so")
     done = run(
-        sys.executable, str(Path(__file__).parent / "sanitized_kernels.py"), str(built),
+        sys.executable, str(Path(__file__).parent / "support" / "sanitized_kernels.py"), str(built),
         LD_PRELOAD=runtime, ASAN_OPTIONS="detect_leaks=0", OMP_NUM_THREADS="1",
     )  # fmt: skip
     assert "sound" in done.stdout

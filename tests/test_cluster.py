@@ -20,18 +20,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from command import COMMAND, run
 from contextual_lqr import InputError
+from contextual_lqr.data import partitions, sources
+from contextual_lqr.data.fitting import Fit, _learnt, fit
+from contextual_lqr.data.reading import LogReader
 from contextual_lqr.errors import MissingExtraError
-from contextual_lqr.experiments import trial as trials
-from contextual_lqr.experiments.config import Config
-from contextual_lqr.experiments.verify.runs import VerifySettings, jobs
-from contextual_lqr.experiments.verify.runs import run as play
-from contextual_lqr.logs import partitions, sources
-from contextual_lqr.logs.fitting import Fit, _learnt, fit
-from contextual_lqr.logs.reading import LogReader
+from contextual_lqr.paper.reproduce import trial as trials
+from contextual_lqr.paper.reproduce.config import Config
+from contextual_lqr.paper.verify.runs import VerifySettings, jobs
+from contextual_lqr.paper.verify.runs import run as play
 from contextual_lqr.parallel import in_parallel, in_tree
 from fleet_logs import CARTS, DESCRIPTION, cart_rows, write, write_minari
-from test_cli import COMMAND, run
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4, 1.7]
 SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=2, seeds=8, strategies=("certainty",))
@@ -348,8 +348,8 @@ def test_however_logs_are_cut_nothing_is_lost_or_doubled(
         whole = [rows.transitions() for rows in reader.batches()]
         patch.setattr(partitions, "ROWS", messy["rows"])
         patch.setattr(sources, "BATCH", messy["batch"])
-        patch.setattr("contextual_lqr.logs.reading._LOOK_BACK", (2, 5, 1 << 60))
-        patch.setattr("contextual_lqr.logs.reading.refuse_interleaved", lambda *_: None)
+        patch.setattr("contextual_lqr.data.reading._LOOK_BACK", (2, 5, 1 << 60))
+        patch.setattr("contextual_lqr.data.reading.refuse_interleaved", lambda *_: None)
         cut, reports, earlier = [], [], list[partitions.Piece]()
         for part in partitions.parts(sources.find_sources(logs), sort=False):
             # Parts of a few rows are too short to look back into: here all before are.

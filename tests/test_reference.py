@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 PAGES = ROOT / "docs" / "reference"
-MODULES = ["contextual_lqr"] + [f"contextual_lqr.{name}" for name in ("fleets", "envs", "logs")]
+MODULES = ["contextual_lqr"] + [f"contextual_lqr.{name}" for name in ("fleets", "envs", "data")]
 
 
 def test_the_pages_are_what_would_be_written_now() -> None:

@@ -1,21 +1,20 @@
 """One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
 
-from contextual_lqr.agent import Agent, Episode, Output
+from contextual_lqr.belief.confidence import (
+    ConfidenceSet,
+    ConstantBeta,
+    DeterminantBeta,
+    PaperBeta,
+)
+from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates import (
     Certificate,
-    blind_directions,
     certify,
     certify_many,
     rank_candidates,
-)
-from contextual_lqr.confidence import (
-    ConfidenceSet,
-    ConstantRadius,
-    DeterminantRadius,
-    PaperRadius,
+    unexcited_directions,
 )
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FunctionContext
-from contextual_lqr.decoder import Decoder
 from contextual_lqr.errors import (
     ContextError,
     ContextualLQRError,
@@ -24,7 +23,14 @@ from contextual_lqr.errors import (
     UnsolvableError,
 )
 from contextual_lqr.kernels import set_threads
-from contextual_lqr.lqr import (
+from contextual_lqr.lqr.problem import (
+    LinearPolicy,
+    LinearSystem,
+    ModelUncertainty,
+    QuadraticCost,
+    Trajectory,
+)
+from contextual_lqr.lqr.solve import (
     CostGradient,
     Solution,
     Status,
@@ -34,9 +40,7 @@ from contextual_lqr.lqr import (
     simulate,
     solve,
 )
-from contextual_lqr.plan import Plan
-from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Spread, Trajectory
-from contextual_lqr.strategies import (
+from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
     Optimism,
@@ -44,6 +48,8 @@ from contextual_lqr.strategies import (
     Strategy,
     ThompsonSampling,
 )
+from contextual_lqr.planning.agent import Agent, Episode, Output
+from contextual_lqr.planning.plan import Plan
 
 __all__ = [
     "Agent",
@@ -52,13 +58,13 @@ __all__ = [
     "CertaintyEquivalence",
     "Certificate",
     "ConfidenceSet",
-    "ConstantRadius",
+    "ConstantBeta",
     "ContextError",
     "ContextMap",
     "ContextualLQRError",
     "CostGradient",
     "Decoder",
-    "DeterminantRadius",
+    "DeterminantBeta",
     "Episode",
     "FeatureContext",
     "FormatError",
@@ -66,20 +72,19 @@ __all__ = [
     "InputError",
     "LinearPolicy",
     "LinearSystem",
+    "ModelUncertainty",
     "Optimism",
     "Output",
-    "PaperRadius",
+    "PaperBeta",
     "Plan",
     "QuadraticCost",
     "SampledOptimism",
     "Solution",
-    "Spread",
     "Status",
     "Strategy",
     "ThompsonSampling",
     "Trajectory",
     "UnsolvableError",
-    "blind_directions",
     "certify",
     "certify_many",
     "cost_gradient",
@@ -89,4 +94,5 @@ __all__ = [
     "set_threads",
     "simulate",
     "solve",
+    "unexcited_directions",
 ]

@@ -16,7 +16,7 @@ from numpy import ndarray as Array
 from contextual_lqr.errors import FormatError, InputError
 
 
-def write_whole(path: str | os.PathLike[str], content: bytes) -> None:
+def atomic_write(path: str | os.PathLike[str], content: bytes) -> None:
     """Write beside the file and then rename: whatever happens, the old file or the new one."""
     target = Path(path)
     beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
@@ -44,7 +44,7 @@ def save_arrays(
 
     header = {"format": f"contextual-lqr {kind}", "version": str(version)}
     content = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    write_whole(path, save(content, metadata=header | {"state": json.dumps(state)}))
+    atomic_write(path, save(content, metadata=header | {"state": json.dumps(state)}))
 
 
 def load_arrays(

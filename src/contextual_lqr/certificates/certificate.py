@@ -23,12 +23,14 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.confidence import BetaRule
+from contextual_lqr.belief.cost_search import PlausibleMachines
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
+from contextual_lqr.belief.posterior import Posterior
+from contextual_lqr.belief.row_radii import row_radii
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
-from contextual_lqr.certificates.instability import grows
-from contextual_lqr.certificates.moments import step_moments
-from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
-from contextual_lqr.certificates.plausible import PlausibleMachines
-from contextual_lqr.certificates.reach import reach_of
+from contextual_lqr.certificates.stability import grows
 from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
@@ -36,13 +38,10 @@ from contextual_lqr.checks import (
     require_probability,
     require_semi_definite,
 )
-from contextual_lqr.confidence import RadiusRule
 from contextual_lqr.context.variables import one_by_one
-from contextual_lqr.decoder import Decoder
-from contextual_lqr.lqr import optimal_cost, policy_cost, solve
-from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
-from contextual_lqr.strategies.posterior import Posterior
-from contextual_lqr.strategies.strategy import Situation
+from contextual_lqr.lqr.moments import step_moments
+from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
+from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 
 Verdict = Literal["trust", "caution", "do not use"]
 
@@ -56,22 +55,22 @@ _CHUNK = 256  # machines at a time: some hundred megabytes
 
 
 @dataclass(frozen=True)
-class End:
+class CostBound:
     """One end of the interval: what is certain, and the most extreme that a search has found.
 
     The true extreme over the plausible machines lies between the two; `gap` is their distance,
     relative to what was found.
     """
 
-    bound: float
-    found: float
+    certified: float
+    searched: float
 
     @property
     def gap(self) -> float:
         """How much the bound may be too wide; infinite if it says nothing."""
-        if not np.isfinite(self.bound) or not np.isfinite(self.found):
+        if not np.isfinite(self.certified) or not np.isfinite(self.searched):
             return np.inf
-        return abs(self.found - self.bound) / max(abs(self.found), 1e-300)
+        return abs(self.searched - self.certified) / max(abs(self.searched), 1e-300)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +80,8 @@ class Certificate:
     context: Any
     policy: LinearPolicy
     predicted_cost: float
-    lower: End
-    upper: End
+    lower: CostBound
+    upper: CostBound
     likely_excess: float
     instability: float
     extrapolation: Extrapolation
@@ -92,7 +91,7 @@ class Certificate:
     @property
     def interval(self) -> tuple[float, float]:
         """What the controller costs in truth lies in here, unless the confidence set is wrong."""
-        return self.lower.bound, self.upper.bound
+        return self.lower.certified, self.upper.certified
 
     def as_dict(self) -> dict[str, Any]:
         """All but the controller, for JSON: numbers that are not finite become None."""
@@ -105,10 +104,10 @@ class Certificate:
             "verdict": self.verdict,
             "reason": self.reason,
             "predicted_cost": plain(self.predicted_cost),
-            "lower_cost": plain(self.lower.bound),
-            "lower_found": plain(self.lower.found),
-            "upper_cost": plain(self.upper.bound),
-            "upper_found": plain(self.upper.found),
+            "lower_cost": plain(self.lower.certified),
+            "lower_searched": plain(self.lower.searched),
+            "upper_cost": plain(self.upper.certified),
+            "upper_searched": plain(self.upper.searched),
             "likely_excess": plain(self.likely_excess),
             "instability": plain(self.instability),
             "extrapolation_score": plain(self.extrapolation.score),
@@ -131,7 +130,7 @@ def certify_many(
     start: ArrayLike,
     *,
     noise: ArrayLike | None = None,
-    radius: str | float | RadiusRule = "determinant",
+    beta: str | float | BetaRule = "determinant",
     delta: float = 0.05,
     draws: int = 200,
     bounds: bool = True,
@@ -140,7 +139,7 @@ def certify_many(
 ) -> list[Certificate]:
     """The certificates of many machines: a sequence of contexts, or a mapping name -> array.
 
-    `noise` is the covariance of a step's noise if it is known; else it is estimated. `radius` says
+    `noise` is the covariance of a step's noise if it is known; else it is estimated. `beta` says
     which Θ are plausible: "determinant" holds however the logs came about, "regression" is sharper
     and takes their inputs as chosen without regard to the noise; a number or a rule is the β of a
     `ConfidenceSet`. `delta` is the probability with which the interval may miss. `draws` is the
@@ -148,7 +147,7 @@ def certify_many(
     are only searched for, in less than half the time, and not certain. `progress` is told how many
     machines have been done since it was last called.
     """
-    task = _Task(decoder, cost, start, noise, radius, delta, draws, bounds, rng)
+    task = _Task(decoder, cost, start, noise, beta, delta, draws, bounds, rng)
     matrices = decoder.context_map.matrices(contexts)
     named = one_by_one(contexts)
     certificates: list[Certificate] = []
@@ -171,7 +170,7 @@ class _Task:
         cost: QuadraticCost,
         start: ArrayLike,
         noise: ArrayLike | None,
-        radius: str | float | RadiusRule,
+        beta: str | float | BetaRule,
         delta: float,
         draws: int,
         bounds: bool,
@@ -186,14 +185,12 @@ class _Task:
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
         known = None if noise is None else _covariance(noise, d)
-        self.reach = reach_of(decoder, radius, delta, known)
+        self.reach = row_radii(decoder, beta, delta, known)
         level = (
             np.full(d, decoder.noise_level) if known is None else np.sqrt(np.diagonal(known).copy())
         )
-        anywhere = np.zeros((decoder.estimate.shape[1], d + cost.input_size))
-        situation = Situation(decoder, anywhere, cost, x, level, 0.0)
         rng = np.random.default_rng(0) if rng is None else rng
-        self.thetas, self.noises = Posterior(situation).draw(draws, rng)
+        self.thetas, self.noises = Posterior(decoder, level).draw(draws, rng)
 
     def certificates(self, contexts: list[Any], G: Float[Array, "n p y"]) -> list[Certificate]:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
@@ -221,8 +218,8 @@ class _Task:
             gains,
             predicted.tolist(),
             good.tolist(),
-            map(End, lower.tolist(), lowest.tolist()),
-            map(End, upper.tolist(), highest.tolist()),
+            map(CostBound, lower.tolist(), lowest.tolist()),
+            map(CostBound, upper.tolist(), highest.tolist()),
             excess.tolist(),
             unstable.tolist(),
             extrapolations(decoder, G, moments),

@@ -16,8 +16,8 @@ from importlib.metadata import version
 import cyclopts
 from rich.console import Console
 
-from contextual_lqr.cli.mistakes import mistake
 from contextual_lqr.cli.terminal import say, say_error
+from contextual_lqr.cli.usage_errors import mistake
 from contextual_lqr.errors import ContextualLQRError, InputError
 
 _PAPER, _FLEET, _HERE = (

@@ -8,11 +8,11 @@ from typing import Annotated
 
 from rich.console import Console
 
-from contextual_lqr.cli.findings import say_description, say_report
+from contextual_lqr.cli.log_summary import say_description, say_report
 from contextual_lqr.cli.options import AsJson, Description, Flag, Log
 from contextual_lqr.cli.terminal import Progress, print_json, say
-from contextual_lqr.logs import DescriptionError, FleetDescription
-from contextual_lqr.logs.reading import LogReader
+from contextual_lqr.data import DescriptionError, FleetDescription
+from contextual_lqr.data.reading import LogReader
 
 
 def check(

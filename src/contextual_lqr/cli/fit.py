@@ -8,11 +8,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from contextual_lqr.cli.findings import facts, say_misfit, say_report
+from contextual_lqr.cli.log_summary import facts, say_misfit, say_report
 from contextual_lqr.cli.options import AsJson, Description, Fitted, Flag, Log, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json, say
+from contextual_lqr.data import FittedFleet, FleetDescription, fitting
 from contextual_lqr.errors import InputError
-from contextual_lqr.logs import FittedFleet, FleetDescription, fitting
 
 
 def fit(

@@ -12,9 +12,9 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.context.variables import one_by_one
+from contextual_lqr.data import FittedFleet
+from contextual_lqr.data.tables import read_frame
 from contextual_lqr.errors import InputError
-from contextual_lqr.logs import FittedFleet
-from contextual_lqr.logs.tables import read_frame
 
 
 @dataclass(frozen=True, eq=False)

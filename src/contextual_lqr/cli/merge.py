@@ -10,8 +10,8 @@ from rich.console import Console
 
 from contextual_lqr.cli.options import AsJson, Fitted
 from contextual_lqr.cli.terminal import print_json, say
+from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
-from contextual_lqr.logs import FittedFleet
 
 
 def merge(

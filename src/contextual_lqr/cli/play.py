@@ -11,7 +11,8 @@ from rich.table import Table
 
 from contextual_lqr.cli.options import AsJson
 from contextual_lqr.cli.terminal import Progress, print_json, say
-from contextual_lqr.experiments.watching import (
+from contextual_lqr.fleets.pictures import short
+from contextual_lqr.paper.watch import (
     PENDULUM,
     Played,
     Stage,
@@ -21,7 +22,6 @@ from contextual_lqr.experiments.watching import (
     moments,
     write_animation,
 )
-from contextual_lqr.fleets.pictures import short
 
 ROWS = 15
 FleetName = Literal[

@@ -13,7 +13,7 @@ except ImportError as error:
 
 from contextual_lqr.envs.carl import FromCARL
 from contextual_lqr.envs.fleet_env import FleetEnv
-from contextual_lqr.envs.joining import Rollout, rollout
+from contextual_lqr.envs.rollout import Rollout, rollout
 
 IDS = {
     "path-following": "contextual_lqr/PathFollowing-v0",

@@ -10,12 +10,12 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.agent import Agent
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
-from contextual_lqr.lqr import simulate
-from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
-from contextual_lqr.strategies import Cautious, Strategy
+from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
+from contextual_lqr.lqr.solve import simulate
+from contextual_lqr.planning import Cautious, Strategy
+from contextual_lqr.planning.agent import Agent
 
 Physics = Callable[[Mapping[str, float]], tuple[Array, Array]]
 """From a context to the true A and B of its machine."""

@@ -11,7 +11,7 @@ from scipy.linalg import expm
 
 from contextual_lqr.checks import require
 from contextual_lqr.context import BlockContext
-from contextual_lqr.problem import QuadraticCost
+from contextual_lqr.lqr.problem import QuadraticCost
 
 Ranges = Mapping[str, tuple[float, float]]
 

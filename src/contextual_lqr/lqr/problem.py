@@ -1,0 +1,231 @@
+"""The records of the control problem: a system, its cost, a policy, what was played.
+
+The problem, for one machine (every array may carry leading batch axes, which broadcast):
+
+    x[h+1] = A x[h] + B u[h] + w[h+1],   E[w wᵀ] = noise              h = 1 .. H-1
+    cost   = Σ_{h<H} x[h]ᵀ Q[h] x[h] + u[h]ᵀ R[h] u[h] + 2 x[h]ᵀ N[h] u[h]  +  x[H]ᵀ Q[H] x[H]
+
+    A (d, d)   B (d, m)   noise (d, d)   Q (H, d, d)   R (H-1, m, m)   N (H-1, d, m)
+    states (H, d)   inputs (H-1, m)   gains (H-1, m, d)
+
+Records are checked when they are made, and cannot be changed afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.checks import (
+    as_numbers,
+    as_symmetric,
+    broadcast_batches,
+    frozen,
+    read_only,
+    record,
+    require,
+    require_semi_definite,
+)
+from contextual_lqr.errors import InputError
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class LinearSystem:
+    """Machines that obey x' = A x + B u + w, with E[w wᵀ] = noise (zero unless given).
+
+    `batch_shape` is that of the leading axes, () for one machine; `has_noise` whether there is any.
+    """
+
+    A: Float[Array, "*#batch d d"]
+    B: Float[Array, "*#batch d m"]
+    noise: Float[Array, "*#batch d d"]
+    batch_shape: tuple[int, ...]
+    has_noise: bool
+
+    def __init__(self, A: ArrayLike, B: ArrayLike, noise: ArrayLike | None = None) -> None:
+        A, B = as_numbers("A", A, "(..., d, d)", 2), as_numbers("B", B, "(..., d, m)", 2)
+        d = A.shape[-1]
+        if A.shape[-2] != d or d == 0:
+            raise InputError(f"A must be square, (..., d, d), but has shape {A.shape}")
+        if B.shape[-2] != d or B.shape[-1] == 0:
+            raise InputError(
+                f"B must have as many rows as A, (..., {d}, m), but has shape {B.shape}"
+            )
+        if noise is None:
+            W = np.zeros((d, d))
+        else:
+            W = as_numbers("noise", noise, "(..., d, d)", 2)
+            require(W.shape[-2:] == (d, d), f"noise must have shape (..., {d}, {d}), not {W.shape}")
+            W = as_symmetric("noise", W)
+            require_semi_definite("noise, a covariance,", W)
+        self._hold(frozen(A), frozen(B), read_only(W), noise is not None and bool(W.any()))
+
+    @classmethod
+    def unchecked(cls, A: Array, B: Array, noise: Array) -> LinearSystem:
+        """A system of arrays that are known to be right, and that nobody else will write to."""
+        system = object.__new__(cls)
+        system._hold(read_only(A), read_only(B), read_only(noise), bool(noise.any()))
+        return system
+
+    def _hold(self, A: Array, B: Array, noise: Array, has_noise: bool) -> None:
+        batches = {"A": A.shape[:-2], "B": B.shape[:-2], "noise": noise.shape[:-2]}
+        shape = broadcast_batches(batches)
+        record(self, A=A, B=B, noise=noise, has_noise=has_noise, batch_shape=shape)
+
+    @property
+    def state_size(self) -> int:
+        """The number of states d."""
+        return int(self.A.shape[-1])
+
+    @property
+    def input_size(self) -> int:
+        """The number of inputs m."""
+        return int(self.B.shape[-1])
+
+    @cached_property
+    def noise_factor(self) -> Float[Array, "*batch d d"]:
+        """A matrix L with L Lᵀ = noise; a coordinate without noise has a row of exact zeros."""
+        spread, directions = np.linalg.eigh(self.noise)
+        L = directions * np.sqrt(np.maximum(spread, 0))[..., None, :]
+        noisy = np.einsum("...ii->...i", self.noise)[..., None] > 0
+        return read_only(np.where(noisy, L, 0.0))
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class QuadraticCost:
+    """The cost of an episode: Q (H, d, d), R (H-1, m, m) and the cross term N (H-1, d, m).
+
+    Each stage must be convex, [[Q, N], [Nᵀ, R]] positive semi-definite, unless `indefinite=True`.
+    """
+
+    Q: Float[Array, "*#batch H d d"]
+    R: Float[Array, "*#batch steps m m"]
+    N: Float[Array, "*#batch steps d m"] | None
+    indefinite: bool
+
+    def __init__(
+        self, Q: ArrayLike, R: ArrayLike, N: ArrayLike | None = None, *, indefinite: bool = False
+    ) -> None:
+        Q, R = as_numbers("Q", Q, "(..., H, d, d)", 3), as_numbers("R", R, "(..., H-1, m, m)", 3)
+        H, d, m = Q.shape[-3], Q.shape[-1], R.shape[-1]
+        require(
+            Q.shape[-2] == d and d > 0 and H > 0, f"Q must have shape (..., H, d, d), not {Q.shape}"
+        )
+        require(
+            R.shape[-3] == H - 1 and R.shape[-2] == m and m > 0,
+            f"R must have shape (..., {H - 1}, m, m), one matrix fewer than Q has, not {R.shape}",
+        )
+        Q, R = as_symmetric("Q", Q), as_symmetric("R", R)
+        if N is not None:
+            N = as_numbers("N", N, "(..., H-1, d, m)", 3)
+            require(
+                N.shape[-3:] == (H - 1, d, m),
+                f"N must have shape (..., {H - 1}, {d}, {m}), not {N.shape}",
+            )
+        broadcast_batches(
+            {"Q": Q.shape[:-3], "R": R.shape[:-3], "N": () if N is None else N.shape[:-3]}
+        )
+        if not indefinite:
+            _require_convex(Q, R, N)
+        N = None if N is None else frozen(N)
+        record(self, Q=frozen(Q), R=frozen(R), N=N, indefinite=indefinite)
+
+    @property
+    def horizon(self) -> int:
+        """The number of states H of an episode; it has H-1 inputs."""
+        return int(self.Q.shape[-3])
+
+    @property
+    def state_size(self) -> int:
+        """The number of states d."""
+        return int(self.Q.shape[-1])
+
+    @property
+    def input_size(self) -> int:
+        """The number of inputs m."""
+        return int(self.R.shape[-1])
+
+    @cached_property
+    def later_weights(self) -> Float[Array, "*batch d d"]:
+        """The sum of Q over all states but the first, which alone are moved by noise."""
+        return read_only(self.Q[..., 1:, :, :].sum(-3))
+
+    @cached_property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes: () for one cost."""
+        shapes = {"Q": self.Q.shape[:-3], "R": self.R.shape[:-3]}
+        return broadcast_batches(shapes | {"N": () if self.N is None else self.N.shape[:-3]})
+
+
+def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
+    hint = "; pass indefinite=True if that is meant"
+    require_semi_definite("Q", Q, hint)
+    require_semi_definite("R", R, hint)
+    if N is None or N.shape[-3] == 0:
+        return
+    stages = Q[..., :-1, :, :]
+    batch = np.broadcast_shapes(stages.shape[:-2], R.shape[:-2], N.shape[:-2])
+    d, m = Q.shape[-1], R.shape[-1]
+    joint = np.empty((*batch, d + m, d + m))
+    joint[..., :d, :d], joint[..., d:, d:] = stages, R
+    joint[..., :d, d:], joint[..., d:, :d] = N, N.swapaxes(-1, -2)
+    require_semi_definite("[[Q, N], [Nᵀ, R]]", joint, f": N is too large for Q and R{hint}")
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class ModelUncertainty:
+    """How uncertain [A, B] itself is: its covariance diag(rows) ⊗ columns, drawn anew at each step.
+
+    rows has shape (..., d), columns (..., d+m, d+m): E[ΔᵀPΔ] = (Σ_i rows_i P_ii) columns for the
+    deviation Δ of [A, B]. A policy that is optimal against it pushes less where less is known.
+    """
+
+    rows: Float[Array, "*#batch d"]
+    columns: Float[Array, "*#batch y y"]
+
+    def __init__(self, rows: ArrayLike, columns: ArrayLike) -> None:
+        rows = as_numbers("rows", rows, "(..., d)", 1)
+        require((rows >= 0).all(), f"rows are variances, at least 0, but one is {rows.min():.3g}")
+        columns = as_numbers("columns", columns, "(..., d+m, d+m)", 2)
+        square = columns.shape[-2] == columns.shape[-1]
+        require(square, f"columns must be square, (..., d+m, d+m), not {columns.shape}")
+        columns = as_symmetric("columns", columns)
+        require_semi_definite("columns, a covariance,", columns)
+        record(self, rows=frozen(rows), columns=read_only(columns))
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class LinearPolicy:
+    """The inputs u[h] = gains[h] x[h], gains of shape (..., H-1, m, d)."""
+
+    gains: Float[Array, "*batch steps m d"]
+
+    def __init__(self, gains: ArrayLike) -> None:
+        record(self, gains=frozen(as_numbers("gains", gains, "(..., H-1, m, d)", 3)))
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Trajectory:
+    """What was played: states (..., H, d) and the inputs (..., H-1, m) between them."""
+
+    states: Float[Array, "*batch H d"]
+    inputs: Float[Array, "*batch steps m"]
+
+    def __init__(self, states: ArrayLike, inputs: ArrayLike) -> None:
+        states = as_numbers("states", states, "(..., H, d)", 2)
+        inputs = as_numbers("inputs", inputs, "(..., H-1, m)", 2)
+        require(
+            states.shape[:-2] == inputs.shape[:-2] and states.shape[-2] == inputs.shape[-2] + 1,
+            "a trajectory has one state more than inputs, but states has shape "
+            f"{states.shape} and inputs {inputs.shape}",
+        )
+        record(self, states=frozen(states), inputs=frozen(inputs))
+
+    def __len__(self) -> int:
+        """The number of steps played, one fewer than states."""
+        return int(self.inputs.shape[-2])

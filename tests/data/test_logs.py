@@ -1,0 +1,300 @@
+"""Logs: which rows are learnt, which are set aside and why, whatever the files look like."""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from contextual_lqr import Decoder, InputError, Trajectory
+from contextual_lqr.data import FittedFleet, FleetDescription, reading, sources
+from contextual_lqr.data.fitting import Fit, fit
+from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write, write_minari
+
+MASSES = [0.7, 1.3, 2.0, 3.1, 4.4]
+
+
+def fitted(*logs: str, **options: Any) -> Fit:
+    return fit(DESCRIPTION, logs, **options)
+
+
+def learnt_by_hand(frame: pl.DataFrame) -> Decoder:
+    """The same episodes as trajectories, one by one."""
+    decoder = DESCRIPTION.new_decoder()
+    for episode in frame.partition_by("episode", maintain_order=True):
+        states = episode.select("position", "velocity").to_numpy()
+        inputs = episode["force"].to_numpy()[: len(states) - 1, None]
+        decoder.update({"mass": episode["mass"][0]}, Trajectory(states, inputs))
+    return decoder
+
+
+def same(one: Decoder, other: Decoder) -> None:
+    assert (one.episodes, one.rows, one.ignored_rows) == (
+        other.episodes, other.rows, other.ignored_rows,
+    )  # fmt: skip
+    assert np.allclose(one.estimate, other.estimate, rtol=1e-9, atol=1e-11)
+    assert np.allclose(one.factor, other.factor, rtol=1e-9, atol=1e-11)
+    assert np.allclose(one.noise_estimate, other.noise_estimate, rtol=1e-6, atol=1e-12)
+
+
+@pytest.mark.parametrize("last_row", [True, False])
+@pytest.mark.parametrize("batch", [7, 64, 1 << 16])
+@pytest.mark.parametrize("name", ["carts.csv", "carts.parquet"])
+def test_a_log_teaches_what_its_trajectories_teach(
+    name: str, batch: int, last_row: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "BATCH", batch)
+    frame = cart_rows(MASSES, last_row=last_row)
+    done = fitted(write(frame, tmp_path / name))
+    same(done.fleet.decoder, learnt_by_hand(frame))
+    assert done.report.rows == len(frame)
+    assert done.report.transitions == done.fleet.decoder.rows
+    assert done.report.bad_rows == done.report.splits == 0
+    assert done.fleet.context_range == {"mass": (0.7, 4.4)}
+    assert np.abs(done.fleet.decoder.estimate - TRUTH).max() < 0.02
+    assert np.array_equal(done.fleet.decoder.estimate[0], TRUTH[0])  # known, not learnt
+
+
+def test_files_folders_globs_and_episodes_over_two_files(tmp_path: Path) -> None:
+    frame = cart_rows(MASSES, steps=9)
+    cut = 40  # in the middle of an episode
+    write(frame[:cut], tmp_path / "1.parquet")
+    write(frame[cut:].with_columns(pl.col("episode").cast(pl.Int32)), tmp_path / "2.csv")
+    whole = learnt_by_hand(frame)
+    for logs in (
+        [str(tmp_path)],
+        [str(tmp_path / "*")],
+        [str(tmp_path / "1.parquet"), str(tmp_path / "2.csv"), str(tmp_path / "*.csv")],
+    ):
+        done = fitted(*logs)
+        assert done.report.files == 2
+        same(done.fleet.decoder, whole)
+    write(frame[cut:], tmp_path / "2.parquet")
+    same(fitted(str(tmp_path / "*.parquet")).fleet.decoder, whole)
+    # Files that count their episodes from 0 again are not taken for one.
+    twice = fitted(*[write(cart_rows([2.0], s), tmp_path / f"s{s}.parquet") for s in (1, 2)])
+    assert (twice.report.episodes, twice.report.bad_rows) == (4, 0)
+
+
+def test_missing_steps_split_an_episode(tmp_path: Path) -> None:
+    frame = cart_rows([1.0, 2.0], steps=10, episodes=1)
+    gap = frame.filter(~((pl.col("episode") == 0) & pl.col("step").is_in([4, 5])))
+    done = fitted(write(gap, tmp_path / "gap.csv"))
+    assert done.report.splits == 1
+    assert done.report.first_splits == [
+        f"{tmp_path}/gap.csv, row 5: episode 0 goes from step 3 to 6"
+    ]
+    assert (done.report.transitions, done.report.episodes) == (18 - 3, 3)
+    assert done.report.bad_rows == 0
+
+
+def replaced(row: int, **values: Any) -> Callable[[pl.DataFrame], pl.DataFrame]:
+    def change(frame: pl.DataFrame) -> pl.DataFrame:
+        rows = frame.with_columns(pl.all().cast(pl.String)).to_dicts()
+        rows[row] |= values
+        return pl.DataFrame(rows, schema=dict.fromkeys(frame.columns, pl.String))
+
+    return change
+
+
+def doubled(frame: pl.DataFrame) -> pl.DataFrame:
+    return pl.concat([frame[:6], frame[5:]])
+
+
+def swapped(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame[[*range(5), 6, 5, *range(7, len(frame))]]
+
+
+BAD: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str, int]] = {
+    "text in a number": (replaced(5, velocity="fast"), "'velocity' is no number", 6),
+    "nan": (replaced(5, position="NaN"), "'position' is not finite", 6),
+    "infinity": (replaced(5, mass="inf"), "'mass' is not finite", 6),
+    "a missing state": (replaced(5, position=None), "'position' is missing", 6),
+    "a missing input": (replaced(5, force=None), "no inputs, though", 6),
+    "text for an input": (replaced(5, force="x"), "'force' is no number", 6),
+    "a missing episode": (replaced(5, episode=None), "'episode' is missing", 6),
+    "a missing machine": (replaced(5, machine=None), "'machine' is missing", 6),
+    "half a step": (replaced(5, step="4.5"), "'step' is no whole number", 6),
+    "a step twice": (doubled, "its step is there already", 7),
+    "steps in disorder": (swapped, "its step is out of order", 7),
+    "a context that changes": (replaced(5, mass="2.5"), "'mass' changes inside", 6),
+    "a machine that changes": (replaced(5, machine="z"), "'machine' changes inside", 6),
+    "a context out of bounds": (replaced(5, mass="99"), "'mass' is outside its bounds", 6),
+    "a state out of bounds": (replaced(5, velocity="1e5"), "'velocity' is outside", 6),
+    "an input out of bounds": (replaced(5, force="-51"), "'force' is outside", 6),
+}
+
+
+@pytest.mark.parametrize("batch", [6, 1 << 16])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+@pytest.mark.parametrize(("change", "reason", "row"), BAD.values(), ids=BAD)
+def test_a_bad_row_is_counted_located_and_set_aside(
+    change: Callable[[pl.DataFrame], pl.DataFrame],
+    reason: str,
+    row: int,
+    suffix: str,
+    batch: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sources, "BATCH", batch)
+    good = cart_rows([1.0, 2.0], steps=12, episodes=1)
+    log = write(change(good), tmp_path / f"log.{suffix}")
+    quarantine = tmp_path / "aside.csv"
+    done = fitted(log, quarantine=quarantine)
+    ((said, count),) = done.report.bad.items()
+    assert reason in said
+    assert count == done.report.bad_rows == 1
+    assert done.report.first_bad[said] == [f"{log}, row {row}"]
+    aside = pl.read_csv(quarantine, infer_schema=False)
+    assert len(aside) == 1
+    kept = aside.row(0, named=True)
+    assert (kept["file"], kept["row"], kept["reason"]) == (log, str(row), said)
+    assert kept["position"] == str(change(good)["position"][row - 1]) or kept["position"] is None
+    # Nothing else is lost: only transitions that touch the row.
+    assert 22 - 2 <= done.report.transitions <= 22
+    assert np.abs(done.fleet.decoder.estimate[1] @ [0, 1, 0, 0, 0.5, 0] - 0.95) < 0.1
+    with pytest.raises(InputError, match=f"row {row}: .*--strict"):
+        fitted(log, strict=True, quarantine=tmp_path / "other.csv")
+    assert sorted(os.listdir(tmp_path)) == ["aside.csv", f"log.{suffix}"]
+
+
+def test_many_bad_rows_stream_to_the_quarantine_and_an_old_one_stays(tmp_path: Path) -> None:
+    frame = cart_rows(MASSES, steps=40)
+    wild = frame.with_columns(
+        velocity=pl.when(pl.col("step") % 5 == 2).then(None).otherwise("velocity")
+    )
+    log = write(wild, tmp_path / "log.parquet")
+    for name in ("aside.csv", "aside-2.csv"):
+        done = fitted(log, quarantine=tmp_path / "aside.csv")
+        assert done.report.quarantine == str(tmp_path / name)
+        assert len(pl.read_csv(tmp_path / name)) == done.report.bad_rows == 80
+        assert len(done.report.first_bad["'velocity' is missing"]) == 5
+
+
+def test_empty_logs(tmp_path: Path) -> None:
+    (tmp_path / "nothing.csv").write_text("")
+    write(cart_rows([1.0])[:0], tmp_path / "head.csv")
+    write(cart_rows([1.0])[:0], tmp_path / "head.parquet")
+    for name in ("nothing.csv", "head.csv", "head.parquet"):
+        with pytest.raises(InputError, match=f"empty.*{name}"):
+            fitted(str(tmp_path / name))
+    full = write(cart_rows(MASSES), tmp_path / "full.parquet")
+    assert fitted(str(tmp_path / "head.parquet"), full).report.empty == [
+        str(tmp_path / "head.parquet")
+    ]
+    lonely = write(cart_rows([1.0]).filter(pl.col("step") % 2 == 0), tmp_path / "lonely.csv")
+    with pytest.raises(InputError, match="12 rows, but no two successive steps"):
+        fitted(lonely)
+
+
+def test_columns_that_are_not_there_or_not_known(tmp_path: Path) -> None:
+    frame = cart_rows(MASSES)
+    log = write(frame.rename({"velocity": "velocty", "mass": "m"}), tmp_path / "log.csv")
+    with pytest.raises(InputError, match=r"no column 'velocity' \(is it 'velocty'\?\), 'mass'"):
+        fitted(log)
+    log = write(frame.with_columns(note=pl.lit("x")), tmp_path / "log.parquet")
+    assert fitted(log).report.unused == {"note": log}
+    listed = frame.with_columns(force=pl.concat_list("force"))
+    with pytest.raises(InputError, match=r"'force' must hold numbers, not List"):
+        fitted(write(listed, tmp_path / "list.parquet"))
+
+
+def test_what_is_no_log(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text("x")
+    (tmp_path / "log.parquet").write_text("no parquet")
+    for name, said in (
+        ("log.txt", "is no log"), ("log.parquet", "cannot read"), ("*.h5", "no log is named"),
+    ):  # fmt: skip
+        with pytest.raises(InputError, match=said):
+            fitted(str(tmp_path / name))
+    with pytest.raises(InputError, match="no log is given"):
+        fitted()
+
+
+def test_mixed_episodes_are_refused_or_sorted(tmp_path: Path) -> None:
+    frame = cart_rows(MASSES, episodes=1)
+    mixed = write(frame.sort("step", "episode"), tmp_path / "mixed.csv")
+    with pytest.raises(InputError, match=r"mixed.*--sort"):
+        fitted(mixed)
+    same(fitted(mixed, sort=True).fleet.decoder, learnt_by_hand(frame))
+
+
+def test_adding_is_learning_together(tmp_path: Path) -> None:
+    first, second = cart_rows(MASSES[:3], 1), cart_rows(MASSES[3:], 2, first=50)
+    logs = [write(f, tmp_path / f"{i}.parquet") for i, f in enumerate((first, second))]
+    one = fitted(logs[0]).fleet
+    before = one.decoder.rows
+    both = fitted(logs[1], into=one).fleet
+    assert one.decoder.rows == before  # a copy was added to
+    same(both.decoder, fitted(*logs).fleet.decoder)
+    one.merge(fitted(logs[1]).fleet)
+    same(one.decoder, both.decoder)
+    assert one.context_range == both.context_range == {"mass": (0.7, 4.4)}
+    other = FleetDescription.parse(CARTS.replace("noise_level = 0.01", "noise_level = 0.02"))
+    with pytest.raises(InputError, match="in noise_level, regularisation"):
+        fit(other, logs, into=one)
+    with pytest.raises(InputError, match="differently, in noise_level"):
+        one.merge(FittedFleet.new(other))
+
+
+def test_a_log_is_read_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sources, "BATCH", 50)
+    log = write(cart_rows(MASSES, steps=60), tmp_path / "log.parquet")
+    reader, sizes, parts = reading.LogReader(DESCRIPTION, [log]), [], []
+    sizes = [len(batch) for batch in reader.batches(parts.append)]
+    assert max(sizes) <= 51
+    assert sum(sizes) == 10 * 59
+    assert parts == sorted(parts)
+    assert parts[-1] == 1
+
+
+def test_rows_fit_like_least_squares() -> None:
+    """The columnar path against NumPy's solver, with known rows and rows to be ignored."""
+    rng = np.random.default_rng(3)
+    n = 5000
+    mass = rng.uniform(0.5, 5, n)
+    x, u = rng.normal(size=(n, 2)), rng.normal(size=(n, 1))
+    z = np.hstack([np.hstack([x, u]), np.hstack([x, u]) / mass[:, None]])
+    after = z @ TRUTH.T + 0.01 * rng.normal(size=(n, 2))
+    wild = x.copy()
+    wild[::100] *= 1e17
+    decoder = DESCRIPTION.new_decoder()
+    decoder.update_rows({"mass": mass}, wild, u, after, episodes=7)
+    kept = np.arange(n) % 100 != 0
+    ridge = np.linalg.lstsq(
+        np.vstack([z[kept], 0.01 * np.eye(6)]), np.vstack([after[kept], np.zeros((6, 2))])
+    )[0].T
+    assert (decoder.rows, decoder.ignored_rows, decoder.episodes) == (4950, 50, 7)
+    assert np.allclose(decoder.estimate[1], ridge[1], rtol=1e-9, atol=1e-12)
+    assert np.array_equal(decoder.estimate[0], TRUTH[0])
+    left = after[kept] - z[kept] @ decoder.estimate.T
+    expected = (left**2).sum(0) / [4950, 4944]
+    assert np.allclose(np.diagonal(decoder.noise_estimate), expected, rtol=1e-5)
+    assert np.allclose(decoder.penalised_residuals[0], (left[:, 0] ** 2).sum())
+    before = decoder.estimate
+    u[-1] = np.nan
+    with pytest.raises(InputError, match="overflow"):
+        decoder.update_rows({"mass": mass}, x, u, after)
+    with pytest.raises(InputError, match="update_rows takes"):
+        decoder.update_rows({"mass": mass}, x, u[:-1], after)
+    assert decoder.estimate is before
+
+
+def test_minari_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("h5py")
+    pytest.importorskip("minari")
+    monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
+    frame = cart_rows(MASSES, episodes=1)
+    write_minari(frame, "carts/test-v0")
+    for log in ("minari:carts/test-v0", str(tmp_path / "carts" / "test-v0")):
+        same(fitted(log).fleet.decoder, learnt_by_hand(frame))
+    with pytest.raises(InputError, match="cannot read the Minari dataset"):
+        fitted("minari:carts/none-v0")
+    text = CARTS.replace("force = {", 'side = "N"\nforce = {').replace("[0.01]", "[1, 1]")
+    two = FleetDescription.parse(text)
+    with pytest.raises(InputError, match="actions have 1 values"):
+        fit(two, ["minari:carts/test-v0"])
