@@ -255,7 +255,7 @@ def _run(
             f"states and {cost.input_size} inputs"
         )
     batches = {"system": system.batch_shape, "cost": cost.batch_shape}
-    x = gains = None
+    x = gains = covariances = None
     if start is not None:
         x = as_numbers("start", start, "(..., d)", 1)
         require(x.shape[-1] == d, f"start must have {d} coordinates, not {x.shape[-1]}")
@@ -275,6 +275,9 @@ def _run(
         require(sizes == (d, d + m), f"the spread is for sizes {sizes}, the system {(d, d + m)}")
         batches |= {"rows": spread.rows.shape[:-1], "columns": spread.columns.shape[:-2]}
     shape = broadcast_batches(batches)
+    if spread is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            covariances = spread.rows[..., :, None, None] * spread.columns[..., None, :, :]
     found = kernels.recursions(
         _flatten(system.A, 2, shape),
         _flatten(system.B, 2, shape),
@@ -285,8 +288,7 @@ def _run(
         start=None if x is None else _flatten(x, 1, shape),
         policy=None if gains is None else _flatten(gains, 3, shape),
         dither=None if dither is None else _flatten(dither, 3, shape),
-        rows=None if spread is None else _flatten(spread.rows, 1, shape),
-        columns=None if spread is None else _flatten(spread.columns, 2, shape),
+        covariances=None if covariances is None else _flatten(covariances, 3, shape),
         batch=math.prod(shape),
         threads=kernels.threads(),
         **wanted,
