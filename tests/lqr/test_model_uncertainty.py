@@ -1,6 +1,5 @@
 """Uncertain dynamics in `solve`, dither in `policy_cost`: against slower ways to the same."""
 
-import os
 from typing import Any
 
 import numpy as np
@@ -14,14 +13,12 @@ from contextual_lqr import (
     ModelUncertainty,
     QuadraticCost,
     Status,
-    kernels,
     optimal_cost,
     policy_cost,
     solve,
 )
 from contextual_lqr.errors import InputError
-from contextual_lqr.kernels import Outcome, reference
-from problems import random_cost, random_covariance, random_policy, random_stages, random_system
+from problems import random_cost, random_covariance, random_policy, random_system
 
 SIZES = [(1, 1), (2, 1), (5, 2), (6, 3), (17, 3)]
 
@@ -147,58 +144,6 @@ def test_a_member_whose_spread_overflows_says_so() -> None:
     assert found.status[1] == Status.NOT_FINITE
     with pytest.raises(ArithmeticError, match="member"):
         solve(system, cost, uncertainty=ModelUncertainty(rows, 1e60 * np.eye(7)), check=True)
-
-
-# ---- the compiled twin ---------------------------------------------------------------------------
-
-
-def operands(rng: Generator, d: int, m: int, H: int, batch: int, shared: set[str]) -> dict:
-    system = random_system(rng, d, m, 1.1, batch=(batch,))
-    Q, R, N = random_stages(rng, d, m, H, d, (batch,))
-    spread = random_spread(rng, d, m, (batch,))
-    made = {
-        **{"A": system.A, "B": system.B, "noise": system.noise, "Q": Q, "R": R, "N": N},
-        **{"rows": spread.rows, "columns": spread.columns},
-        "start": rng.standard_normal((batch, d)),
-    }
-    if "Q" in shared:  # the three belong together
-        shared = shared | {"R", "N"}
-    return {
-        name: np.ascontiguousarray(M[:1] if name in shared else M) for name, M in made.items()
-    } | {"batch": batch}
-
-
-def assert_near(found: Outcome, expected: Outcome) -> None:
-    np.testing.assert_array_equal(found.status, expected.status)
-    for name, a, b in zip(Outcome._fields, found, expected, strict=True):
-        assert (a is None) == (b is None), name
-        if a is not None and name not in ("status", "failed_step"):
-            for one, other in zip(a, b, strict=True):
-                largest = np.abs(other).max(initial=0.0)
-                np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * largest, err_msg=name)
-
-
-@pytest.mark.parametrize("shared", [set(), {"rows"}, {"columns"}, {"rows", "columns"}, {"A", "Q"}])
-@pytest.mark.parametrize(("d", "m"), [(2, 1), (3, 2), (5, 2), (8, 1), (17, 2), (17, 9)])
-def test_native_is_the_reference_with_spread(d: int, m: int, shared: set[str]) -> None:
-    if kernels.compiled is None:
-        if os.environ.get("CONTEXTUAL_LQR_NO_NATIVE"):
-            pytest.skip("CONTEXTUAL_LQR_NO_NATIVE is set")
-        pytest.fail("the compiled kernels are missing")
-    for batch, H in ((1, 2), (3, 7), (9, 12)):
-        made = operands(default_rng([d, m, batch]), d, m, H, batch, shared)
-        expected = reference.recursions(**made, gains=True, values=True)
-        found = kernels.native_recursions(**made, gains=True, values=True)
-        assert_near(found, expected)
-        twice = kernels.native_recursions(**made, gains=True, values=True, threads=2)
-        assert found.gains is not None
-        assert twice.gains is not None
-        assert twice.gains.tobytes() == found.gains.tobytes()
-        played = {**made, "policy": np.ascontiguousarray(0.9 * found.gains)}
-        assert_near(
-            kernels.native_recursions(**played, values=True),
-            reference.recursions(**played, values=True),
-        )
 
 
 # ---- dither --------------------------------------------------------------------------------------

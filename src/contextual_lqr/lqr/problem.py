@@ -179,24 +179,24 @@ def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
 
 @dataclass(frozen=True, init=False, eq=False)
 class ModelUncertainty:
-    """How uncertain [A, B] itself is: its covariance diag(rows) ⊗ columns, drawn anew at each step.
+    """How uncertain [A, B] itself is: a covariance (d+m, d+m) for each of its d rows.
 
-    rows has shape (..., d), columns (..., d+m, d+m): E[ΔᵀPΔ] = (Σ_i rows_i P_ii) columns for the
-    deviation Δ of [A, B]. A policy that is optimal against it pushes less where less is known.
+    A policy that is optimal against it, with a deviation Δ of [A, B] drawn anew at each step, pays
+    E[ΔᵀPΔ] = Σ_r P_rr covariances[r] for the state it moves to, and so pushes less where less is
+    known.
     """
 
-    rows: Float[Array, "*#batch d"]
-    columns: Float[Array, "*#batch y y"]
+    covariances: Float[Array, "*batch d y y"]
 
-    def __init__(self, rows: ArrayLike, columns: ArrayLike) -> None:
-        rows = as_numbers("rows", rows, "(..., d)", 1)
-        require((rows >= 0).all(), f"rows are variances, at least 0, but one is {rows.min():.3g}")
-        columns = as_numbers("columns", columns, "(..., d+m, d+m)", 2)
-        square = columns.shape[-2] == columns.shape[-1]
-        require(square, f"columns must be square, (..., d+m, d+m), not {columns.shape}")
-        columns = as_symmetric("columns", columns)
-        require_semi_definite("columns, a covariance,", columns)
-        record(self, rows=frozen(rows), columns=read_only(columns))
+    def __init__(self, covariances: ArrayLike) -> None:
+        C = as_numbers("covariances", covariances, "(..., d, d+m, d+m)", 3)
+        require(
+            C.shape[-2] == C.shape[-1] > C.shape[-3],
+            f"covariances must have shape (..., d, d+m, d+m), a matrix for each state, not {C.shape}",
+        )
+        C = as_symmetric("covariances", C)
+        require_semi_definite("covariances", C)
+        record(self, covariances=read_only(C))
 
 
 @dataclass(frozen=True, init=False, eq=False)

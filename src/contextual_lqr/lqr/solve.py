@@ -261,7 +261,7 @@ def _run(
             f"states and {cost.input_size} inputs"
         )
     batches = {"system": system.batch_shape, "cost": cost.batch_shape}
-    x = gains = None
+    x = gains = covariances = None
     if start is not None:
         x = as_numbers("start", start, "(..., d)", 1)
         require(x.shape[-1] == d, f"start must have {d} coordinates, not {x.shape[-1]}")
@@ -277,11 +277,12 @@ def _run(
     if dither is not None:
         batches["dither"] = dither.shape[:-3]
     if uncertainty is not None:
-        sizes = uncertainty.rows.shape[-1], uncertainty.columns.shape[-1]
+        covariances = uncertainty.covariances
+        sizes = covariances.shape[-3:-1]
         require(
             sizes == (d, d + m), f"the uncertainty is for sizes {sizes}, the system {(d, d + m)}"
         )
-        batches |= {"rows": uncertainty.rows.shape[:-1], "columns": uncertainty.columns.shape[:-2]}
+        batches["uncertainty"] = covariances.shape[:-3]
     shape = broadcast_batches(batches)
     found = kernels.recursions(
         _flatten(system.A, 2, shape),
@@ -293,8 +294,7 @@ def _run(
         start=None if x is None else _flatten(x, 1, shape),
         policy=None if gains is None else _flatten(gains, 3, shape),
         dither=None if dither is None else _flatten(dither, 3, shape),
-        rows=None if uncertainty is None else _flatten(uncertainty.rows, 1, shape),
-        columns=None if uncertainty is None else _flatten(uncertainty.columns, 2, shape),
+        covariances=None if covariances is None else _flatten(covariances, 3, shape),
         batch=math.prod(shape),
         threads=kernels.threads(),
         **wanted,
