@@ -179,24 +179,24 @@ def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
 
 @dataclass(frozen=True, init=False, eq=False)
 class ModelUncertainty:
-    """How uncertain [A, B] itself is: its covariance diag(rows) ⊗ columns, drawn anew at each step.
+    """How uncertain [A, B] itself is: one covariance for each of its rows, drawn anew at each step.
 
-    rows has shape (..., d), columns (..., d+m, d+m): E[ΔᵀPΔ] = (Σ_i rows_i P_ii) columns for the
-    deviation Δ of [A, B]. A policy that is optimal against it pushes less where less is known.
+    covariances has shape (..., d, d+m, d+m): E[ΔᵀPΔ] = Σ_r P_rr covariances[r] for the deviation Δ
+    of [A, B]. A policy that is optimal against it pushes less where less is known.
     """
 
-    rows: Float[Array, "*#batch d"]
-    columns: Float[Array, "*#batch y y"]
+    covariances: Float[Array, "*batch d y y"]
 
-    def __init__(self, rows: ArrayLike, columns: ArrayLike) -> None:
-        rows = as_numbers("rows", rows, "(..., d)", 1)
-        require((rows >= 0).all(), f"rows are variances, at least 0, but one is {rows.min():.3g}")
-        columns = as_numbers("columns", columns, "(..., d+m, d+m)", 2)
-        square = columns.shape[-2] == columns.shape[-1]
-        require(square, f"columns must be square, (..., d+m, d+m), not {columns.shape}")
-        columns = as_symmetric("columns", columns)
-        require_semi_definite("columns, a covariance,", columns)
-        record(self, rows=frozen(rows), columns=read_only(columns))
+    def __init__(self, covariances: ArrayLike) -> None:
+        C = as_numbers("covariances", covariances, "(..., d, d+m, d+m)", 3)
+        d, y = C.shape[-3], C.shape[-1]
+        require(
+            C.shape[-2] == y and 0 < d < y,
+            f"covariances must have shape (..., d, d+m, d+m), not {C.shape}",
+        )
+        C = as_symmetric("covariances", C)
+        require_semi_definite("covariances", C)
+        record(self, covariances=read_only(C))
 
 
 @dataclass(frozen=True, init=False, eq=False)

@@ -277,11 +277,11 @@ def _run(
     if dither is not None:
         batches["dither"] = dither.shape[:-3]
     if uncertainty is not None:
-        sizes = uncertainty.rows.shape[-1], uncertainty.columns.shape[-1]
+        sizes = uncertainty.covariances.shape[-3:-1]
         require(
             sizes == (d, d + m), f"the uncertainty is for sizes {sizes}, the system {(d, d + m)}"
         )
-        batches |= {"rows": uncertainty.rows.shape[:-1], "columns": uncertainty.columns.shape[:-2]}
+        batches["uncertainty"] = uncertainty.covariances.shape[:-3]
     shape = broadcast_batches(batches)
     found = kernels.recursions(
         _flatten(system.A, 2, shape),
@@ -293,8 +293,7 @@ def _run(
         start=None if x is None else _flatten(x, 1, shape),
         policy=None if gains is None else _flatten(gains, 3, shape),
         dither=None if dither is None else _flatten(dither, 3, shape),
-        rows=None if uncertainty is None else _flatten(uncertainty.rows, 1, shape),
-        columns=None if uncertainty is None else _flatten(uncertainty.columns, 2, shape),
+        covariances=None if uncertainty is None else _flatten(uncertainty.covariances, 3, shape),
         batch=math.prod(shape),
         threads=kernels.threads(),
         **wanted,

@@ -223,10 +223,9 @@ def _upper(costs: Float[Array, "*plans draws"], level: float) -> Array:
 
 
 def _spread(posterior: Posterior, Y: Array, aversions: tuple[float, ...]) -> ModelUncertainty:
-    rows = np.outer(
-        aversions, posterior.row_variance
-    )  # variances, and Y is a Gram matrix: all is right
-    return record(object.__new__(ModelUncertainty), rows=rows, columns=Y)
+    # Variances times a Gram matrix: nothing to check.
+    rows = np.outer(aversions, posterior.row_variance)[..., None, None]
+    return record(object.__new__(ModelUncertainty), covariances=rows * Y)
 
 
 def _inverse(Y: Array) -> Array:
