@@ -13,7 +13,7 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
-from contextual_lqr.lqr.solve import simulate
+from contextual_lqr.lqr.rollout import simulate
 from contextual_lqr.planning import Cautious, Strategy
 from contextual_lqr.planning.agent import Agent
 

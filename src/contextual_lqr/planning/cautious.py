@@ -115,9 +115,10 @@ class Cautious:
         shape = (ramp / ramp.mean())[:, None, None] * _inverse(belief.prediction_gram[d:, d:])
         size = self.probe**2
         if belief.identified:
-            dithered = policy_cost(policy, machines, cost, x, dither=shape)[: self.draws]
+            dithered = np.asarray(policy_cost(policy, machines, cost, x, dither=shape))
+            dithered = dithered[: self.draws]
             with np.errstate(invalid="ignore"):
-                regret = plain[best] - optimal_cost(machines, cost, x)[: self.draws]
+                regret = plain[best] - np.asarray(optimal_cost(machines, cost, x))[: self.draws]
                 extra = dithered - plain[best]
             price = float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
             extra = np.where(np.isfinite(extra), extra, np.inf)
@@ -158,7 +159,7 @@ class Cautious:
             trust = self.trust if belief.identified else self.early_trust
             u = u * min(1.0, trust / _length(u, unknown))
         if belief.identified and both.solved.all():
-            hedged, certain = both.cost(x)
+            hedged, certain = np.asarray(both.cost(x))
             P = both.value_matrices[0, 1]
             doubt = np.einsum("rr,rij->ij", P, belief.covariances[:, d:, d:])
             curvature = cost.R[0] + expected.B.T @ P @ expected.B + self.step_aversion * doubt

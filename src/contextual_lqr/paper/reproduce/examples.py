@@ -10,7 +10,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.fleets import Fleet, true_decoder
 from contextual_lqr.lqr.problem import LinearSystem
-from contextual_lqr.lqr.solve import simulate, solve
+from contextual_lqr.lqr.rollout import simulate
+from contextual_lqr.lqr.solve import solve
 from contextual_lqr.paper.reproduce.config import Config, Setting, Trial
 from contextual_lqr.paper.reproduce.summary import Measurements
 from contextual_lqr.paper.reproduce.trial import bench, learn

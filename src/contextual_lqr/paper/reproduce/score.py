@@ -31,7 +31,7 @@ class Machines:
         M = self.dynamics
         self.systems = LinearSystem(M[..., :d], M[..., d:], fleet.noise)
         self._best = solve(self.systems, fleet.cost, check=True)
-        self.optimal_costs: Float[Array, " n"] = self._best.cost(fleet.start)
+        self.optimal_costs: Float[Array, " n"] = np.asarray(self._best.cost(fleet.start))
 
     def __len__(self) -> int:
         """How many there are."""
