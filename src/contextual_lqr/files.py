@@ -304,9 +304,7 @@ def load_arrays(path: Name, kind: str, version: int) -> tuple[dict[str, Any], di
                 f"{path} has format version {its}, but this release reads version {version}: "
                 f"read it with the release, probably {age} one, that wrote it"
             )
-        if not isinstance(state, dict):
-            raise FormatError(f"{path} is damaged: its state is no mapping")
-        return state, {name: np.array(array) for name, array in load(content).items()}
+        return dict(state), {name: np.array(array) for name, array in load(content).items()}
     except FormatError:
         raise
     except (AttributeError, LookupError, TypeError, ValueError, RecursionError, MemoryError):
