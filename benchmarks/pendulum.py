@@ -1,4 +1,6 @@
-"""MuJoCo's inverted pendulum, 100 machines never tried; writes docs/pendulum-measured.md.
+"""MuJoCo's inverted pendulum, 100 machines never tried.
+
+Writes a section of docs/measured/accuracy.md.
 
 `python benchmarks/pendulum.py [seeds]`: 5 seeds unless told otherwise, from 90000. Weights were
 chosen on seeds 0 to 2; that features have columns of their own, after a look at seeds from 80000.
@@ -7,21 +9,19 @@ chosen on seeds 0 to 2; that features have columns of their own, after a look at
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 from numpy import ndarray as Array
+from pages import write_section
 from peers import ONE_THREAD
 from rich.progress import track
 
 import contextual_lqr as clqr
 from contextual_lqr.envs import PENDULUM, Rollout, rollout
 from contextual_lqr.envs.inverted_pendulum import MAPS, _machine, inverted_pendulum
-from contextual_lqr.files import atomic_write
 from contextual_lqr.parallel import in_parallel
 
-PAGE = Path(__file__).parent.parent / "docs" / "pendulum-measured.md"
 FIRST_SEED, EPISODES, UNSEEN = 90_000, 40, 100
 
 
@@ -72,7 +72,7 @@ class Run:
     rows: int
 
 
-TEXT = f"""# MuJoCo's pendulum, measured
+TEXT = f"""# MuJoCo's pendulum
 
 Written by `benchmarks/pendulum.py`. Gymnasium's InvertedPendulum-v5 with cart mass 0.5 to 2 times,
 pole mass 0.3 to 3 times and pole length 0.5 to 2 times the original. A cautious agent that plans
@@ -256,7 +256,7 @@ def main() -> None:
     work = in_parallel(run, jobs, int(os.environ.get("WORKERS", "2")))
     found = dict(track(work, "balancing", len(jobs)))
     page = written(found, seeds)
-    atomic_write(PAGE, page.encode())
+    write_section("accuracy", "pendulum", page)
     print(page)
 
 
