@@ -112,7 +112,7 @@ CONCLUSIONS = """
   twenty pays over 23 times what it would by its own controller if there is no context, 5 times with
   linear contexts, and 1.8 times with physical features.
 - **Why one controller for all balances nearly all.** It is not the small starts: from ±0.15 it
-  balances 93 to 100. It is the weights, which make inputs dear: 1 for 100 N. Gains are then mild,
+  balances 93 to 100. It is the weights, which make inputs expensive: 1 for 100 N. Gains are then mild,
   and a mild controller for the mean machine stabilises 97 of 100, as the last table shows without
   any learning. With inputs a hundred times cheaper the best fit without a context stabilises 84 of
   100, and what was learnt balances 83 to 96; with physical features 98 to 100.
@@ -120,7 +120,7 @@ CONCLUSIONS = """
   the optimum. What is learnt depends on how training begins: on seeds 5 and 6, with starts within
   ±0.05 instead of ±0.01, the median fell from 5 % and 3 % to 0.3 % and -0.2 %, and 4 of 80 training
   poles fell instead of 1. The likely reason is that the engine's pole leans by 0.0017 rad, of which
-  a model without a constant knows nothing, and which is not little beside 0.01.
+  a model without a constant knows nothing, and which is not small next to 0.01.
 - The seeds from 90000 were not looked at before the first two tasks were laid out; the third, and
   the comparison with each machine's own controller, were added later, with the features and weights
   as they were. Seeds from 80000 were looked at: after a run on them the six features were given
