@@ -1,0 +1,1 @@
+"""What the fleet has taught, and what that says about one machine."""
