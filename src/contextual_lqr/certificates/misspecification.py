@@ -15,11 +15,12 @@ because sums of squares of residuals are lengths of its columns, made orthogonal
     known rows  a row of Θ that was given, against one that is fitted
 
 The first two are within machines, each with a law of its own: machines that differ do not trigger
-them. What a test explains is added up over machines, and so are degrees of freedom; the ratio of
-mean squares is Fisher's F. Where noise has heavy tails, a few machines make F too large too often
-(1 % becomes 5 %). So from eight machines on, the twentieth of them of which most is explained, one
-at least, is left out of F, and what is left out by chance is allowed for; with fewer machines it
-is F as it stands. It also means that one odd machine among many is no finding, but for the alarm.
+them. What a test explains in a machine is held against that machine's own noise, by Fisher's F; the
+χ² that are as improbable are added up over machines, with their degrees of freedom. So machines may
+differ in noise. From eight machines on, the twentieth of them that says most, one at least, is left
+out of the sum, and what is left out by chance is allowed for: odd machines are for the misfit alarm
+to name, and heavy tails make few false findings (measured: 1 % with Gaussian noise; with Student's
+t of three degrees 2.5 %, 1.5 % and 4 %, in this order).
 
 A coefficient for each machine, not one for all, because the latter is biased by one over the number
 of rows (Nickell, "Biases in dynamic models with fixed effects", 1981), and many short episodes
@@ -36,7 +37,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
-from scipy.special import fdtrc, gammainc, gammaincinv
+from scipy.special import chdtrc, chdtri, fdtrc, gammainc, gammaincinv
 
 from contextual_lqr.checks import require
 
@@ -241,39 +242,36 @@ def _squares(columns: Array) -> Array:
 
 
 def _p_values(explained: Array, ranks: Array, left: Array, free: Array) -> tuple[Array, Array]:
-    """F over machines of each state, and the p-value that holds for heavy tails too.
+    """The pooled ratio of mean squares of each state, and its p-value, machine by machine.
 
     `explained` and `left` are (n, d), their degrees of freedom (n, d) or (n, 1).
     """
-    ranks, free = (np.broadcast_to(one, left.shape).astype(float) for one in (ranks, free))
-    q, v = ranks.sum(0), np.maximum(free, 0).sum(0)
-    if not (q > 0).any() or not (v > 0).any():
-        return np.ones(left.shape[1]), np.ones(left.shape[1])
-    good = (q > 0) & (v > 0) & (left.sum(0) > 0)
-    noise = left.sum(0) / np.where(good, v, 1)
-    F = np.where(good, explained.sum(0) / np.where(q > 0, q, 1) / np.where(good, noise, 1), 1.0)
-    p = np.where(good, fdtrc(np.maximum(q, 1), np.maximum(v, 1), F), 1.0)
-    some = ranks.any(1)
-    out = int(np.ceil(TRIMMED * some.sum()))
-    if some.sum() >= ROBUST_FROM:
-        p = np.where(good, _trimmed(explained[some], ranks[some], noise, v, out), 1.0)
-    return F, p
+    q, v = (np.broadcast_to(one, left.shape).astype(float) for one in (ranks, free))
+    noise = left.sum(0) / np.maximum(np.maximum(v, 0).sum(0), 1)
+    mean = explained.sum(0) / np.maximum(q.sum(0), 1e-300)
+    ratio = np.where((noise > 0) & (q.sum(0) > 0), mean / np.where(noise > 0, noise, 1), 1.0)
+    # F of each machine, against its own noise; and the χ² that is as improbable.
+    good = (q > 0) & (v > 0) & (left > 0)
+    q1, v1 = np.where(good, q, 1.0), np.where(good, v, 1.0)
+    F = np.where(good, explained / q1 / (np.where(good, left, 1.0) / v1), 0.0)
+    chi = np.where(good, chdtri(q1, np.clip(fdtrc(q1, v1, F), 1e-300, 1.0)), 0.0)
+    return ratio, np.array([_tail(chi[good[:, r], r], q[good[:, r], r]) for r in range(len(ratio))])
 
 
-def _trimmed(explained: Array, ranks: Array, noise: Array, v: Array, out: int) -> Array:
-    """The p-values of F without the `out` machines of which most is explained, state by state.
+def _tail(chi: Array, q: Array) -> float:
+    """The p-value of a sum of χ² with q degrees of freedom, without the largest of them.
 
-    What remains is less than before by chance alone: of χ² with q degrees of freedom, cut off at
-    its quantile c, the mean is q P(χ²(q+2) ≤ c) / P(χ²(q) ≤ c).
+    Without them the sum is less by chance alone: of χ² that is cut off at its quantile c the mean
+    is q P(χ²(q+2) ≤ c) / P(χ²(q) ≤ c).
     """
-    mean = np.where(ranks > 0, explained / np.maximum(ranks, 1e-300), -np.inf)
-    kept = np.argsort(mean, 0)[: len(mean) - out]
-    total, q = (np.take_along_axis(one, kept, 0).sum(0) for one in (explained, ranks))
-    usual = np.maximum(ranks.mean(0), 1e-300)
-    part = 1 - out / len(ranks)
-    left = gammainc(usual / 2 + 1, gammaincinv(usual / 2, part)) / part
-    F = total / np.maximum(q * left * np.where(noise > 0, noise, 1), 1e-300)
-    return np.asarray(fdtrc(np.maximum(q, 1), np.maximum(v, 1), F))
+    n = len(chi)
+    if n < ROBUST_FROM:
+        return float(chdtrc(q.sum(), chi.sum())) if n else 1.0
+    out = int(np.ceil(TRIMMED * n))
+    kept = np.argsort(chi / q)[: n - out]
+    usual, part = q.mean(), 1 - out / n
+    less = gammainc(usual / 2 + 1, gammaincinv(usual / 2, part)) / part
+    return float(chdtrc(q[kept].sum(), chi[kept].sum() / less))
 
 
 def _worst(p: Array, among: Array) -> tuple[int, float]:
