@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from numpy import ndarray as Array
 from scipy import stats
 
+from contextual_lqr.belief.machine_store import lagged_rows
 from contextual_lqr.certificates.misspecification import (
     Finding,
-    lagged_rows,
     misspecification,
 )
 from contextual_lqr.errors import InputError

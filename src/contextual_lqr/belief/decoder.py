@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -28,14 +28,16 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.factors import block_rows, solve_triangle, tall_triangle, triangle
 from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.machine_store import MachineStore, lagged_rows
+from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.posterior import Posterior
 from contextual_lqr.checks import all_finite, as_numbers, frozen, read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import ContextError, FormatError, InputError, OwnRuleError
 from contextual_lqr.files import load_arrays, save_arrays
-from contextual_lqr.lqr.problem import LinearSystem, Trajectory
+from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, Trajectory
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 
 _EPSILON = float(np.finfo(np.float64).eps)
 
@@ -48,6 +50,11 @@ class Decoder:
     step so large that rounding drowns such noise teaches nothing, and is counted in `ignored_rows`
     instead. `known` has the rows of Θ, by the number of their state, that are given and need not be
     learnt.
+
+    Machines may deviate from the law [A, B] = Θ G. With `deviations="estimated"` what each machine
+    has shown is kept apart, and the covariances S_r of their deviations are estimated from it;
+    covariances (d, d+m, d+m) say what they are; None says that there are none, as the paper does,
+    and keeps no machines apart.
     """
 
     def __init__(
@@ -57,6 +64,7 @@ class Decoder:
         *,
         noise_level: ArrayLike | None = None,
         known: Mapping[int, ArrayLike] | None = None,
+        deviations: Literal["estimated"] | ArrayLike | None = "estimated",
     ) -> None:
         _positive("regularisation", regularisation)
         if not isinstance(context_map, ContextMap):
@@ -75,11 +83,22 @@ class Decoder:
         self._sizes: tuple[int, int] | None = None  # (p, d) of that
         self._ridge: tuple[Array, Array, Array] | None = None  # as `_solved` returns
         self._posterior: Posterior | None = None
+        self._given = None if isinstance(deviations, str) else _deviations(deviations)
+        require(
+            not isinstance(deviations, str) or deviations == "estimated",
+            f'deviations must be "estimated", None or covariances, not {deviations!r}',
+        )
+        self._apart = deviations is not None  # whether machines are kept apart
+        self._store: MachineStore | None = None
+        self._population: Population | None = None
 
     # -- learning ------------------------------------------------------------------------------
 
-    def update(self, context: Any, trajectory: Trajectory) -> None:
-        """Learn from one episode; all of it, or, if anything is wrong, nothing."""
+    def update(self, context: Any, trajectory: Trajectory, machine: str | None = None) -> None:
+        """Learn from one episode; all of it, or, if anything is wrong, nothing.
+
+        `machine` is the label of the machine that played it; without one it is another machine.
+        """
         if trajectory.states.ndim != 2:
             raise InputError(
                 "update takes one episode, states of shape (H, d), but has shape "
@@ -89,16 +108,20 @@ class Decoder:
         G = context_map.matrix(context)
         rows = _rows(G, trajectory.states, trajectory.inputs)
         self._learn(context_map, [rows], len(G), episodes=1)
+        if self._apart:
+            self._keep_apart(context_map, [G], [machine], [trajectory.states], [trajectory.inputs])
 
     def update_many(
         self,
         contexts: Sequence[Any] | Mapping[str, Any],
         trajectories: Sequence[Trajectory] | Trajectory,
+        machine: str | Sequence[str | None] | None = None,
     ) -> None:
         """Learn from many episodes in one QR: all of them, or, if anything is wrong, none.
 
         `trajectories` is a sequence (lengths may differ) or one `Trajectory` of shape (n, H, d);
-        `contexts` has an entry for each, or maps each context name to an array of n values.
+        `contexts` has an entry for each, or maps each context name to an array of n values;
+        `machine` is the label of the one machine that played them, or has a label for each.
         """
         if isinstance(trajectories, Trajectory):
             if trajectories.states.ndim != 3:
@@ -117,12 +140,17 @@ class Decoder:
             return
         G = context_map.matrices(contexts)
         require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
+        labels = _labels(machine, count, "trajectories")
         blocks = (
             _rows(G[members[i:j]], group.states[i:j], group.inputs[i:j])
             for members, group in groups
             for i, j in _blocks(len(members), len(group), G.shape[1] + group.states.shape[2])
         )
         self._learn(context_map, blocks, G.shape[1], episodes=count)
+        if self._apart:
+            for members, group in groups:
+                own = [labels[i] for i in members.tolist()]
+                self._keep_apart(context_map, G[members], own, group.states, group.inputs)
 
     def update_rows(
         self,
@@ -132,11 +160,13 @@ class Decoder:
         next_states: ArrayLike,
         *,
         episodes: int = 0,
+        machine: str | Sequence[str | None] | None = None,
     ) -> None:
         """Learn from single steps: from states (n, d), inputs (n, m) led to `next_states` (n, d).
 
-        `contexts` has the context of each row, best as one mapping from names to arrays.
-        `episodes` is how many began among these rows. All rows are learnt, or none.
+        `contexts` has the context of each row, best as one mapping from names to arrays; `machine`
+        is the label of the one machine they are of, or has a label for each row. `episodes` is how
+        many began among these rows. All rows are learnt, or none.
         """
         x, u, next_states = (np.asarray(a, np.float64) for a in (states, inputs, next_states))
         require(
@@ -144,7 +174,14 @@ class Decoder:
             "update_rows takes states (n, d), inputs (n, m) and next_states (n, d), not "
             f"{x.shape}, {u.shape} and {next_states.shape}",
         )
-        self.update_columns(contexts, list(x.T), list(u.T), list(next_states.T), episodes=episodes)
+        self.update_columns(
+            contexts,
+            list(x.T),
+            list(u.T),
+            list(next_states.T),
+            episodes=episodes,
+            machine=machine,
+        )
 
     def update_columns(
         self,
@@ -155,6 +192,7 @@ class Decoder:
         *,
         chosen: Int64[Array, " some"] | None = None,
         episodes: int = 0,
+        machine: str | Sequence[str | None] | None = None,
     ) -> None:
         """`update_rows` for a table's columns, d, m and d of them, of one length.
 
@@ -176,17 +214,25 @@ class Decoder:
             # Perhaps for a row that is not chosen.
             few = {name: np.asarray(contexts[name])[chosen] for name in contexts}
             parts = ([one[chosen] for one in some] for some in (states, inputs, next_states))
-            return self.update_columns(few, *parts, episodes=episodes)
+            if machine is not None and not isinstance(machine, str):
+                machine = [machine[i] for i in chosen.tolist()]
+            return self.update_columns(few, *parts, episodes=episodes, machine=machine)
+        labels = _labels(machine, len(states[0]), "rows")
         columns = [*z, *next_states]
         data = tall_triangle(columns, chosen, self._limit)
         if data is not None:
             data = data if self._data is None else triangle(self._data, data)
             self._take_in(context_map, data, len(z), episodes, count, count)
-            return
-        table = np.stack([one if chosen is None else one[chosen] for one in columns])
-        size = block_rows(len(columns))
-        blocks = (table[:, i : i + size].T for i in range(0, count, size))
-        self._learn(context_map, blocks, len(z), episodes)
+        else:
+            table = np.stack([one if chosen is None else one[chosen] for one in columns])
+            size = block_rows(len(columns))
+            blocks = (table[:, i : i + size].T for i in range(0, count, size))
+            self._learn(context_map, blocks, len(z), episodes)
+        if self._apart:
+            store = self._machines_of(context_map)
+            store.add_columns(
+                context_map, contexts, labels, states, inputs, next_states, chosen, self._limit
+            )
 
     def merge(self, other: Decoder) -> None:
         """Take in all that another decoder of the same fleet has learnt, as if it were ours."""
@@ -200,6 +246,7 @@ class Decoder:
             ("regularisation", self.regularisation, other.regularisation),
             ("noise level", *(np.asarray(one.noise_level).tolist() for one in (self, other))),
             ("set of known rows", _listed(self.known), _listed(other.known)),
+            ("way with deviations", self._apart, other._apart),
         ):
             require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
         if other._data is not None:
@@ -214,12 +261,39 @@ class Decoder:
         self.rows += other.rows
         self.ignored_rows += other.ignored_rows
         self._ridge = self._posterior = None
+        if other._store is not None:
+            self._machines_of(self.context_map).merge(other._store)
 
     def copy(self) -> Decoder:
         """An independent decoder with the same belief."""
         twin = object.__new__(Decoder)
         twin.__dict__.update(self.__dict__)  # arrays are replaced, never written into
+        twin._store = None if self._store is None else self._store.copy()
         return twin
+
+    def _keep_apart(
+        self,
+        context_map: ContextMap,
+        matrices: Iterable[Array],
+        labels: Sequence[str | None],
+        states: Iterable[Array],
+        inputs: Iterable[Array],
+    ) -> None:
+        """Hold what each machine has shown in its episode."""
+        store = self._machines_of(context_map)
+        for G, label, x, u in zip(matrices, labels, states, inputs, strict=True):
+            rows = lagged_rows(x, u)
+            rows = rows[np.abs(rows).max(1) <= self._limit]
+            store.add(label, context_map.condensed(G), triangle(rows), len(rows))
+
+    def _machines_of(self, context_map: ContextMap) -> MachineStore:
+        """The store of machines, which will change."""
+        if self._store is None:
+            shape = context_map.shape
+            assert shape is not None  # something was learnt
+            self._store = MachineStore(*shape[1:])
+        self._population = None
+        return self._store
 
     def _learn(
         self, context_map: ContextMap, blocks: Iterable[Array], p: int, episodes: int
@@ -338,13 +412,50 @@ class Decoder:
             self._posterior = Posterior.of(self)
         return self._posterior
 
-    def machine(self, context: Any) -> MachineBelief:
-        """What is believed about the machine with this context."""
-        return self.posterior.machine(self.context_map.matrix(context))
+    def machine(self, context: Any, machine: str | None = None) -> MachineBelief:
+        """What is believed about the machine with this context.
+
+        With the label of a `machine` that has data of its own, the posterior given these.
+        """
+        G = self.context_map.matrix(context)
+        law, population = self.posterior.machine(G), self.population
+        own = None if machine is None else self._place(machine, G)
+        return law if population is None else population.machine(law, G, own)
 
     def machines(self, contexts: Sequence[Any] | Mapping[str, Any]) -> MachineBelief:
-        """What is believed about the machines with these contexts, as one batch."""
-        return self.posterior.machine(self.context_map.matrices(contexts))
+        """What is believed about the machines with these contexts, as one batch, never seen."""
+        G = self.context_map.matrices(contexts)
+        law, population = self.posterior.machine(G), self.population
+        return law if population is None else population.machine(law, G)
+
+    @property
+    def deviations(self) -> Float[Array, "d y y"]:
+        """S_r: the covariance of the machines' deviations from the law, for each row of [A, B]."""
+        if self.population is not None:
+            return self.population.deviations
+        d, y = self._statistics()[1], self.context_map.matrix_width
+        return np.zeros((d, y, y)) if self._given is None else self._given
+
+    @property
+    def population(self) -> Population | None:
+        """The fleet as machines that deviate from its law; None if they are not kept apart."""
+        if self._population is None and self._store is not None and len(self._store):
+            factors = self._store.regressions(self.context_map)
+            self._population = Population.of(factors, self.known, self.regularisation, self._given)
+        return self._population
+
+    @property
+    def store(self) -> MachineStore | None:
+        """What each machine has shown, kept apart; None if there is nothing, or it is not kept."""
+        return self._store
+
+    def _place(self, machine: str, G: Array) -> int:
+        place = None
+        if self._store is not None:
+            place = self._store.place(machine, self.context_map.condensed(G))
+        if place is None:
+            raise InputError(f"there are no data of a machine {machine!r} with this context")
+        return place
 
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
@@ -414,8 +525,15 @@ class Decoder:
             "ignored_rows": self.ignored_rows,
             "sizes": self._sizes,
             "known": _listed(self.known),
+            "deviations": "estimated" if self._apart and self._given is None else None,
+            "machines": self._store is not None,
         }
-        return state, {"data": np.zeros((0, 0)) if self._data is None else self._data}
+        arrays = {"data": np.zeros((0, 0)) if self._data is None else self._data}
+        if self._given is not None:
+            arrays["deviations"] = self._given
+        if self._store is not None:
+            arrays |= self._store.arrays()
+        return state, arrays
 
     @classmethod
     def from_state(
@@ -431,7 +549,7 @@ class Decoder:
             if context_map is None and state["context_map"] is not None:
                 context_map = context_map_from(state["context_map"])
             if context_map is not None:
-                return cls._restored(state, arrays["data"], context_map)
+                return cls._restored(state, arrays, context_map)
         except (KeyError, TypeError, ValueError) as error:
             what = "is damaged" if given is None else "does not fit the context_map given"
             raise FormatError(f"{name} {what}: {error}") from error
@@ -441,10 +559,17 @@ class Decoder:
         )
 
     @classmethod
-    def _restored(cls, state: Mapping[str, Any], data: Array, context_map: ContextMap) -> Decoder:
-        rows = {int(i): row for i, row in state.get("known", {}).items()}
+    def _restored(
+        cls, state: Mapping[str, Any], arrays: Mapping[str, Array], context_map: ContextMap
+    ) -> Decoder:
+        data = arrays["data"]
+        rows = {int(i): row for i, row in state["known"].items()}
         decoder = cls(
-            context_map, state["regularisation"], noise_level=state["noise_level"], known=rows
+            context_map,
+            state["regularisation"],
+            noise_level=state["noise_level"],
+            known=rows,
+            deviations=arrays.get("deviations", state["deviations"]),
         )
         for name in ("episodes", "rows", "ignored_rows"):
             count = state[name]
@@ -462,7 +587,12 @@ class Decoder:
             data.shape == (p + d, p + d) and data.dtype == np.float64 and np.isfinite(data).all(),
             f"its factor is no finite ({p + d}, {p + d}) array of doubles",
         )
+        require(not np.tril(data, -1).any(), "its factor is not triangular")
         decoder._sizes, decoder._data = (p, d), data
+        if state["machines"]:
+            shape = context_map.shape
+            require(shape is not None, "it has machines, but the map has no sizes")
+            decoder._store = MachineStore.from_arrays(*(shape or (0, 0, 0))[1:], dict(arrays))
         return decoder
 
 
@@ -494,6 +624,20 @@ def _known_rows(
 def _listed(known: Mapping[int, Array]) -> dict[str, list[float]]:
     """Known rows as JSON holds them."""
     return {str(i): row.tolist() for i, row in sorted(known.items())}
+
+
+def _labels(machine: Any, count: int, of: str) -> list[str | None]:
+    """A label for each, or None: each episode is another machine."""
+    if machine is None or isinstance(machine, str):
+        return [machine] * count
+    labels = list(machine)
+    require(len(labels) == count, f"there are {count} {of}, but {len(labels)} labels in machine")
+    return [None if label is None else str(label) for label in labels]
+
+
+def _deviations(covariances: ArrayLike | None) -> Float[Array, "d y y"] | None:
+    """The covariances of deviations as a user gives them."""
+    return None if covariances is None else ModelUncertainty(covariances).covariances
 
 
 def _noise_level(level: ArrayLike) -> float | Float[Array, " d"]:

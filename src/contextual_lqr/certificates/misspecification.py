@@ -69,17 +69,6 @@ class Finding:
     sentence: str
 
 
-def lagged_rows(
-    states: Float[Array, "*episodes H d"], inputs: Float[Array, "*episodes steps m"]
-) -> Float[Array, "rows columns"]:
-    """The rows [y, y of the step before, x'] of a machine's episodes of equal length."""
-    y = np.concatenate((states[..., :-1, :], inputs), -1)
-    before = np.zeros_like(y)
-    before[..., 1:, :] = y[..., :-1, :]
-    rows = np.concatenate((y, before, states[..., 1:, :]), -1)
-    return rows.reshape(-1, rows.shape[-1])
-
-
 def misspecification(
     factors: Float[Array, "n k k"],
     counts: Int64[Array, " n"],
@@ -92,8 +81,8 @@ def misspecification(
 ) -> list[Finding]:
     """What the pooled tests find at this level, the most significant first.
 
-    For each machine its factor T (of `lagged_rows`; any R of a QR), how many rows went into it, and
-    its context matrix G. `known` are the rows of Θ that were given; names are for the sentences.
+    For each machine its factor T (of the rows that `MachineStore` keeps; any R of a QR), how many
+    rows went into it, and its context matrix G. `known` are the rows of Θ that were given; names are for the sentences.
     """
     n, k, _ = factors.shape
     y = matrices.shape[-1]

@@ -113,6 +113,21 @@ class ContextMap(ABC):
         moves = np.stack((*states, *inputs), 1)
         return list((G @ moves[..., None])[..., 0].T)
 
+    @property
+    def matrix_width(self) -> int:
+        """The number of columns of G, d + m."""
+        if self.shape is None:
+            raise InputError("the sizes are not known yet: call sized(states, inputs) first")
+        return self.shape[1] + self.shape[2]
+
+    def condensed(self, G: Float[Array, "p n"]) -> Array:
+        """What must be kept of a context matrix so that `expanded` gives it back."""
+        return G
+
+    def expanded(self, condensed: Array) -> Float[Array, "batch p n"]:
+        """The context matrices of a batch of what `condensed` gave."""
+        return condensed
+
     def describe(self) -> dict[str, Any] | None:
         """What JSON can hold of the map, for `context_map_from`; None if it holds functions."""
         plain = self._plain()

@@ -51,6 +51,7 @@ class Agent:
     coordinate, zero where a coordinate is exact. The regularisation is its square unless given: the
     prior then says that entries of Θ are of the order of one. β is that of the determinant form
     with ‖Θ‖ of that order and δ = 0.1, unless given. `seed` is a whole number or a `Generator`.
+    `deviations` are those of `Decoder`; without them every machine obeys the law, as in the paper.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Agent:
         beta: float | BetaRule | None = None,
         seed: int | np.random.Generator = 0,
         *,
+        deviations: Literal["estimated"] | ArrayLike | None = None,
         input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> None:
         d, m = cost.state_size, cost.input_size
@@ -95,6 +97,7 @@ class Agent:
             context_map.sized(d, m),
             float(level.max()) ** 2 if regularisation is None else regularisation,
             noise_level=np.broadcast_to(level, (d,)),
+            deviations=deviations,
         )
         self.beta = beta
         self.input_bounds = None if input_bounds is None else _bounds(input_bounds, m)
@@ -121,13 +124,17 @@ class Agent:
             raise
         return self._plan(context, choice, problem.cost)
 
-    def tell(self, plan_or_context: Any, trajectory: Trajectory) -> None:
+    def tell(
+        self, plan_or_context: Any, trajectory: Trajectory, machine: str | None = None
+    ) -> None:
         """Learn from an episode, however long it was: all of it, or nothing.
 
-        Give the plan that was played, or, for an episode that someone else chose, the context.
+        Give the plan that was played, or, for an episode that someone else chose, the context;
+        `machine` is the label of the machine that played it.
         """
         plan = plan_or_context if isinstance(plan_or_context, Plan) else None
-        self.decoder.update(plan_or_context if plan is None else plan.context, trajectory)
+        context = plan_or_context if plan is None else plan.context
+        self.decoder.update(context, trajectory, machine)
         if plan is None:
             return
         self._told_plans += 1

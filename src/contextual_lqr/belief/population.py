@@ -1,0 +1,114 @@
+"""A fleet whose machines deviate from its law: row r of machine i's [A, B] is G_iᵀθ_r + e_ir.
+
+The deviations e_ir have the covariance S_r (`deviations.py`). What is believed about a machine is
+
+    never seen      mean G_iᵀθ_r, covariance σ_r² G_iᵀV_r⁻¹G_i + S_r
+    with own data   the posterior given these, the others' law as its prior
+
+so that zero-shot, few-shot and a machine's own fit are one thing. A row with S_r = 0 is the plain
+regression of `posterior.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.deviations import estimate_deviations, machine_weights
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.machine_factors import (
+    Belief,
+    MachineFactors,
+    Pooled,
+    fleet_belief,
+    leave_one_out,
+    machine_posterior,
+    pool,
+    whitened_rows,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """The law, the covariances S_r of the deviations from it, and the machines they came from.
+
+    `degrees` are those of a Student distribution of the deviations: few if the machines were few,
+    or some of them far from the others.
+    """
+
+    factors: MachineFactors
+    deviations: Float[Array, "d y y"]
+    variances: Float[Array, " d"]
+    weights: Float[Array, "n d"]
+    pooled: Pooled
+    degrees: Float[Array, " d"]
+
+    @classmethod
+    def of(
+        cls,
+        factors: MachineFactors,
+        known: Mapping[int, Array],
+        regularisation: float,
+        given: Float[Array, "d y y"] | None = None,
+    ) -> Population:
+        """Estimate the deviations, unless they are given, and the law that they leave."""
+        N, p, y = factors.maps.shape
+        d = factors.F.shape[2]
+        rows = np.full((d, p), np.nan)
+        for r, row in known.items():
+            rows[r] = row
+        found = estimate_deviations(factors, known=rows)
+        S = found.covariances if given is None else given
+        found = replace(found, covariances=S)
+        weights = machine_weights(factors, found)
+        whitened = whitened_rows(factors, S, found.variances, weights)
+        pooled = pool(whitened, prior=np.sqrt(regularisation))
+        for r, row in known.items():
+            pooled.theta[r] = row
+        # A covariance of y numbers from N machines, as of a Wishart distribution.
+        degrees = np.minimum(found.degrees, max(N - y, 3))
+        return cls(factors, S, found.variances, weights, pooled, degrees)
+
+    @property
+    def deviating(self) -> Bool[Array, " d"]:
+        """The rows of [A, B] in which machines deviate from the law."""
+        return np.asarray(self.deviations.any((1, 2)))
+
+    def machine(
+        self, law: MachineBelief, G: Float[Array, "*batch p y"], own: int | None = None
+    ) -> MachineBelief:
+        """The belief about machines with these context matrices, one of them if it has own data.
+
+        `law` is what the plain regression says, and remains for rows without deviations. `own` is
+        the place of the machine among those of the population.
+        """
+        rows = self.deviating
+        if not rows.any():
+            return law
+        found = fleet_belief(G, self.pooled, self.deviations, self.variances)
+        if own is not None:
+            found = self.own(np.array([own]))
+            found = Belief(found.means[0], found.covariances[0])
+        mean, covariances = law.mean.copy(), law.covariances.copy()
+        mean[..., rows, :] = found.means[..., rows, :]
+        covariances[..., rows, :, :] = found.covariances[..., rows, :, :]
+        noise, degrees = law.noise.copy(), law.degrees.copy()
+        at = np.flatnonzero(rows)
+        noise[at, at] = np.where(noise[at, at] > 0, self.variances[rows], 0.0)
+        degrees[rows] = np.minimum(law.degrees[rows], self.degrees[rows])
+        return MachineBelief(mean, covariances, noise, degrees, law.identified)
+
+    def others(self, chosen: Array | slice = slice(None)) -> Belief:
+        """What the other machines say about each of these: it is left out of the law."""
+        return leave_one_out(
+            self.factors[chosen], self.pooled, self.deviations, self.variances, self.weights[chosen]
+        )
+
+    def own(self, chosen: Array | slice = slice(None)) -> Belief:
+        """The same, once each has also shown its own rows."""
+        some, prior = self.factors[chosen], self.others(chosen)
+        return machine_posterior(some.R, some.F, *prior, self.variances)
