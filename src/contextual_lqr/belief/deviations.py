@@ -17,9 +17,13 @@ Chung et al. (2015), which no rescaling or turning of the coordinates changes, w
 that keeps T off the boundary when machines are few. Coordinates in which Σ W_i = N I make all of it
 indifferent to units, and to states that nearly tell each other.
 
-w_i are the weights of a Student distribution of e_i, whose degrees are estimated; they are 1 where
-a Gaussian does as well. Where one law for all machines is not rejected against a law for each of
-them (an exact F test), S is 0.
+Machines with a wrong label must not spoil S and θ. A Student distribution of e_i, its degrees
+estimated, is fitted first; w_i is 1 for machines that it can explain, and nearly 0 for others. The
+Student fit itself is not what we return: where deviations are skewed (heating of houses is), its
+mean and spread are those of the typical machine, and a controller must mind the others too.
+
+Where one law for all machines is not rejected against a law for each of them (an exact F test),
+S is 0.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ from contextual_lqr.belief.machine_factors import (
 )
 from contextual_lqr.checks import require
 
-_MACHINES = 2000  # of which S is estimated; more would not change it by what matters
+_MACHINES = 1000  # of which S is estimated; more would not change it by what matters
 _LEVEL = 0.01  # of the test of S = 0
 _PASSES = 60
 _TOLERANCE = 1e-8  # of a step, squared, in standard errors
@@ -59,19 +63,14 @@ _HEAVIER = 6.0  # by how much of 2 log L a Student must do better than a Gaussia
 
 @dataclass(frozen=True)
 class Deviations:
-    """How machines deviate: e_ir ~ Student(0, scales[r], degrees[r]), of ∞ degrees if Gaussian."""
+    """How machines deviate: e_ir ~ (0, covariances[r]), with tails as of Student's distribution."""
 
     theta: Float[Array, "d p"]  # without a prior
-    scales: Float[Array, "d y y"]
+    covariances: Float[Array, "d y y"]  # S_r
     variances: Float[Array, " d"]  # σ_r²
-    degrees: Float[Array, " d"]
+    degrees: Float[Array, " d"]  # of the tails; infinite if Gaussian
     p_values: Float[Array, " d"]  # of one law for all machines
-
-    @property
-    def covariances(self) -> Float[Array, "d y y"]:
-        """S_r, the covariance of e_ir."""
-        heavier = 1 / (1 - 2 / self.degrees)
-        return np.asarray(heavier[:, None, None] * self.scales)
+    machines: int  # that this was estimated from
 
 
 def estimate_deviations(
@@ -79,14 +78,15 @@ def estimate_deviations(
     *,
     known: Float[Array, "d p"] | None = None,
     skip: Bool[Array, " d"] | None = None,
-    student: bool = True,
+    robust: bool = True,
     shrinkage: float = 1.0,
     rng: np.random.Generator | None = None,
 ) -> Deviations:
     """S_r, σ_r² and the degrees of freedom of the deviations, for each row r.
 
-    A row of `known` that is finite is the true θ_r: S_r is 0 unless the data contradict it. Rows to
-    `skip` have S_r = 0 untested. Of many machines, some are drawn by `rng` to estimate S_r from.
+    `robust` sets aside machines far beyond the others. `shrinkage` is κ, how many machines the
+    prior of S_r is worth. A row of `known` that is finite is the true θ_r: S_r is 0 unless the data
+    contradict it. Rows to `skip` have S_r = 0 untested. Of many machines, `rng` draws some.
     """
     require(len(factors), "there must be a machine to learn from")
     N, p, y = factors.maps.shape
@@ -96,7 +96,7 @@ def estimate_deviations(
         rng = rng or np.random.default_rng(0)
         some = factors[np.sort(rng.choice(N, _MACHINES, replace=False))]
     X = some.R @ some.maps.transpose(0, 2, 1)
-    theta, scales, variances = np.zeros((d, p)), np.zeros((d, y, y)), np.zeros(d)
+    theta, S, variances = np.zeros((d, p)), np.zeros((d, y, y)), np.zeros(d)
     degrees, p_values = np.full(d, np.inf), np.ones(d)
     for r in range(d):
         given = known is not None and bool(np.isfinite(known[r]).all())
@@ -106,29 +106,41 @@ def estimate_deviations(
         row = _Row(some.R, design, f, float(some.rss[:, r].sum()), some.rows)
         fit, p_values[r] = row.one_law()
         if p_values[r] < _LEVEL and not (skip is not None and skip[r]):
-            deviating, heaviness = row.fit(shrinkage, student)
+            deviating, heaviness = row.fit(shrinkage, robust)
             if p_values[r] < 0:  # nothing spare to test with: by the likelihood ratio instead
                 p_values[r] = row.likelihood_ratio(fit, deviating)
             if p_values[r] < _LEVEL:
                 fit, degrees[r] = deviating, heaviness
-                scales[r] = fit.variance * (row.basis @ fit.T @ row.basis.T)
+                S[r] = fit.variance * (row.basis @ fit.T @ row.basis.T)
         variances[r] = fit.variance
         theta[r] = known[r] if known is not None and given else row.columns @ fit.theta
-    scales = (scales + scales.transpose(0, 2, 1)) / 2
-    return Deviations(theta, scales, variances, degrees, np.abs(p_values))
+    S = (S + S.transpose(0, 2, 1)) / 2
+    return Deviations(theta, S, variances, degrees, np.abs(p_values), len(some))
 
 
 def machine_weights(factors: MachineFactors, found: Deviations) -> Float[Array, "N d"]:
-    """E[w_ir] given what each machine has shown: small for one unlike the others."""
+    """w_ir: 1 for a machine within the tails of the fleet, nearly 0 for one far beyond them."""
     weights = np.ones((len(factors), len(found.theta)))
-    heavy = np.isfinite(found.degrees) & found.scales.any((1, 2))
-    for r in np.flatnonzero(heavy):
+    for r in np.flatnonzero(found.covariances.any((1, 2))):
         mean = np.einsum("npy,p->ny", factors.maps, found.theta[r])
         f = factors.F[:, :, r] - np.einsum("nqy,ny->nq", factors.R, mean)
         sigma = np.sqrt(found.variances[r])
-        lam, z = _spectra(factors.R @ square_root(found.scales[r]) / sigma, f / sigma)
-        weights[:, r] = _student(lam, z, float(found.degrees[r]))[1]
+        L = noise_factor(factors.R @ square_root(found.covariances[r]) / sigma)
+        distances = np.square(solve_lower(L, f[:, :, None] / sigma)).sum((1, 2))
+        sizes = np.minimum(factors.rows, f.shape[1])
+        weights[:, r] = _weights(distances, sizes, float(found.degrees[r]), found.machines)
     return weights
+
+
+def _weights(distances: Array, sizes: Array, degrees: float, machines: int) -> Array:
+    """Weights by δ = fᵀM⁻¹f / σ², which is about q times an F(q, degrees) variable."""
+    heavier = 1 - 2 / degrees  # of the scale of a Student to its covariance
+    tail = _LEVEL / machines
+    if np.isinf(degrees):
+        limits = chi2.isf(tail, sizes)
+    else:
+        limits = sizes * f_distribution.isf(tail, sizes, degrees) * heavier
+    return np.where(distances > limits, np.square(sizes / np.maximum(distances, limits)), 1.0)
 
 
 class _Fit(NamedTuple):
@@ -150,10 +162,11 @@ class _Row:
     def __init__(self, R: Array, X: Array, f: Array, rss: float, rows: Array) -> None:
         q = R.shape[1]
         self.R, self.X, self.f, self.rss = R, X, f, rss
+        self.sizes = np.minimum(rows, q)
         # Independent columns only: then REML needs no prior, and Q is orthonormal.
         self.columns = _directions(X)
         self.X = X @ self.columns
-        self.between = float(np.minimum(rows, q).sum()) - self.X.shape[2]
+        self.between = float(self.sizes.sum()) - self.X.shape[2]
         self.within = float(np.maximum(rows - q, 0).sum())
         self.floor = (_NOISELESS**2) * float(np.square(f).sum()) / max(self.f.size, 1)
         # From a T too large Fisher's steps are those of EM; from one too small they overshoot.
@@ -176,20 +189,24 @@ class _Row:
         self.large = max(left / noise / len(self.R), 1.0)
         return at, float(f_distribution.sf(ratio, self.between, self.within))
 
-    def fit(self, shrinkage: float, student: bool) -> tuple[_Fit, float]:
-        """T by restricted maximum likelihood, and the degrees of the Student distribution."""
-        N, k = len(self.R), self.basis.shape[1]
-        start = self.large * np.eye(k)
+    def fit(self, shrinkage: float, robust: bool) -> tuple[_Fit, float]:
+        """T by restricted maximum likelihood, and the degrees of its tails."""
+        ones = np.ones(len(self.R))
         degrees = np.inf
-        at = self._maximise(start, np.ones(N), shrinkage)
-        for _ in range(_ROUNDS if student else 0):
+        at = gaussian = self._maximise(self.large * np.eye(self.basis.shape[1]), ones, shrinkage)
+        for _ in range(_ROUNDS if robust else 0):
             before, (degrees, factor) = degrees, _heaviness(*self._spectra(at))
-            if np.isinf(degrees):
-                at = self._maximise(at.T, np.ones(N), shrinkage)
-            if degrees == before or np.isinf(degrees):
+            if degrees == before:
                 break
             at = self._reweight(at._replace(T=at.T * factor), degrees, shrinkage)
-        return at, float(degrees)
+        if np.isinf(degrees):
+            return gaussian, degrees
+        lam, z = self._spectra(at)
+        distances = (np.square(z) / (1 + lam)).sum(1) * (1 - 2 / degrees)
+        weights = _weights(distances, self.sizes, degrees, len(self.R))
+        if (weights == 1).all():
+            return gaussian, degrees
+        return self._maximise(at.T / (1 - 2 / degrees), weights, shrinkage), degrees
 
     def _reweight(self, at: _Fit, degrees: float, shrinkage: float) -> _Fit:
         """EM for the Student distribution, its weights relative to their mean (van Dyk 1997)."""

@@ -194,15 +194,18 @@ def leave_one_out(
     With A = U⁻ᵀX̃ᵀ for the machine's whitened rows X̃, f̃ and C Cᵀ = I - AᵀA (Woodbury):
 
         V₋ᵢ⁻¹ = U⁻¹ (I + A C⁻ᵀ C⁻¹ Aᵀ) U⁻ᵀ,   θ₋ᵢ = θ - U⁻¹ A C⁻ᵀ C⁻¹ (f̃ - X̃θ)
+
+    and as S is the mean of E[w e eᵀ] over N - p/y machines (θ takes the rest), that of all but one
+    is (S - its share) times (N - p/y) / (N - p/y - 1), e about the mean of θ and θ₋ᵢ.
     """
-    N, _, y = factors.maps.shape
+    N, p, y = factors.maps.shape
     d = factors.F.shape[2]
     means, covariances = np.empty((N, d, y)), np.empty((N, d, y, y))
     for some in factors.chunks():
         part = factors[some]
-        rows, right = whiten(
-            part, deviations, variances, None if weights is None else weights[some]
-        )
+        w = None if weights is None else weights[some]
+        rows, right = whiten(part, deviations, variances, w)
+        all_in = np.einsum("npy,rp->nry", part.maps, pooled.theta)
         for r in range(d):
             U, theta = pooled.U[r], pooled.theta[r]
             spread = _solve_transposed(U, part.maps)  # U⁻ᵀG (n, p, y)
@@ -214,11 +217,35 @@ def leave_one_out(
             half = P.transpose(0, 2, 1) / np.sqrt(gap)[..., None]  # C⁻¹
             lost = half @ (at @ spread)  # C⁻¹ Aᵀ U⁻ᵀ G
             error = half @ (right[r] - rows[r] @ theta)[..., None]
-            mean = np.einsum("npy,p->ny", part.maps, theta)
-            means[some, r] = mean - (lost.transpose(0, 2, 1) @ error)[..., 0]
+            means[some, r] = all_in[:, r] - (lost.transpose(0, 2, 1) @ error)[..., 0]
             root = np.concatenate([spread, lost], axis=1)
-            covariances[some, r] = variances[r] * (root.transpose(0, 2, 1) @ root) + deviations[r]
+            covariances[some, r] = variances[r] * (root.transpose(0, 2, 1) @ root)
+        midway = (all_in + means[some]) / 2
+        covariances[some] += _of_others(part, midway, deviations, variances, w, N - p / y)
     return Belief(means, covariances)
+
+
+def _of_others(
+    factors: MachineFactors,
+    mean: Float[Array, "N d y"],
+    deviations: Float[Array, "d y y"],
+    variances: Float[Array, " d"],
+    weights: Float[Array, "N d"] | None,
+    count: float,
+) -> Float[Array, "N d y y"]:
+    """S without each machine, positive semidefinite; S counts as the mean of `count` machines."""
+    y = factors.R.shape[1]
+    own = np.ones(mean.shape[:2]) if weights is None else weights
+    S = deviations / own[..., None, None]
+    K = square_root(S)
+    e, U = _condition(factors.R, factors.F, mean, K, variances)  # in units of K
+    half = solve_lower(U.swapaxes(-1, -2), np.broadcast_to(np.eye(y), U.shape))
+    moment = half.swapaxes(-1, -2) @ half + e @ e.swapaxes(-1, -2)  # K⁻¹ E[eeᵀ] K⁻ᵀ
+    values, vectors = np.linalg.eigh(moment)
+    left = np.sqrt(np.maximum(count - values, 0) / max(count - 1, 1.0))
+    # w E[eeᵀ] = (√w K) moment (√w K)ᵀ, and √w K is the root of S itself
+    root = np.sqrt(own)[..., None, None] * K @ (vectors * left[..., None, :])
+    return np.asarray(root @ root.swapaxes(-1, -2))
 
 
 def machine_posterior(
@@ -233,20 +260,29 @@ def machine_posterior(
     With the prior covariance KKᵀ, row r is mean + Kz with z ~ (0, I), and least squares over z of
     [R K / σ; I] z = [(F - R mean) / σ; 0] by QR gives mean and covariance K (U⁻¹U⁻ᵀ) Kᵀ.
     """
-    y = mean.shape[-1]
     K = square_root(covariance)
+    z, U = _condition(R_own, F_own, mean, K, variances)
+    found = solve_lower(U.swapaxes(-1, -2), K.swapaxes(-1, -2))  # U⁻ᵀKᵀ
+    posterior = mean + (K @ z)[..., 0]
+    return Belief(posterior, found.swapaxes(-1, -2) @ found)
+
+
+def _condition(R: Array, F: Array, mean: Array, K: Array, variances: Array) -> tuple[Array, Array]:
+    """z (*N, d, y, 1) of row = mean + Kz given the machine's own rows, and U: Cov z = U⁻¹U⁻ᵀ."""
+    y = mean.shape[-1]
     sigma = np.sqrt(variances)[:, None, None]
-    R = R_own[..., None, :, :]
+    R = R[..., None, :, :]
     rows = R @ K / sigma
-    right = (F_own.swapaxes(-1, -2)[..., None] - R @ mean[..., None]) / sigma
+    right = (F.swapaxes(-1, -2)[..., None] - R @ mean[..., None]) / sigma
     eye = np.broadcast_to(np.eye(y), rows.shape)
     top = np.concatenate([rows, right], axis=-1)
     bottom = np.concatenate([eye, np.zeros_like(right)], axis=-1)
     full = _triangle(np.concatenate([top, bottom], axis=-2))
-    U, z = full[..., :y, :y], full[..., :y, y:]
-    found = solve_lower(U.swapaxes(-1, -2), K.swapaxes(-1, -2))  # U⁻ᵀKᵀ
-    posterior = mean + (found.swapaxes(-1, -2) @ z)[..., 0]
-    return Belief(posterior, found.swapaxes(-1, -2) @ found)
+    U, z = full[..., :y, :y], full[..., :y, y:].copy()
+    for j in reversed(range(y)):  # back substitution
+        z[..., j, :] /= U[..., j, j, None]
+        z[..., :j, :] -= U[..., :j, j, None] * z[..., j, None, :]
+    return z, U
 
 
 def square_root(covariance: Float[Array, "*N y y"]) -> Float[Array, "*N y y"]:
