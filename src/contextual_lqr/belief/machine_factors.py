@@ -188,8 +188,11 @@ def leave_one_out(
     deviations: Float[Array, "d y y"],
     variances: Float[Array, " d"],
     weights: Float[Array, "N d"] | None = None,
+    machines: int | None = None,
 ) -> Belief:
     """What the other machines say about each machine: a downdate of y rows, not a fit.
+
+    These may be some of all `machines` that the law was pooled from.
 
     With A = U⁻ᵀX̃ᵀ for the machine's whitened rows X̃, f̃ and C Cᵀ = I - AᵀA (Woodbury):
 
@@ -199,6 +202,7 @@ def leave_one_out(
     is (S - its share) times (N - p/y) / (N - p/y - 1), e about the mean of θ and θ₋ᵢ.
     """
     N, p, y = factors.maps.shape
+    count = (N if machines is None else machines) - p / y
     d = factors.F.shape[2]
     means, covariances = np.empty((N, d, y)), np.empty((N, d, y, y))
     for some in factors.chunks():
@@ -221,7 +225,7 @@ def leave_one_out(
             root = np.concatenate([spread, lost], axis=1)
             covariances[some, r] = variances[r] * (root.transpose(0, 2, 1) @ root)
         midway = (all_in + means[some]) / 2
-        covariances[some] += _of_others(part, midway, deviations, variances, w, N - p / y)
+        covariances[some] += _of_others(part, midway, deviations, variances, w, count)
     return Belief(means, covariances)
 
 

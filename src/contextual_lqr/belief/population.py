@@ -105,7 +105,12 @@ class Population:
     def others(self, chosen: Array | slice = slice(None)) -> Belief:
         """What the other machines say about each of these: it is left out of the law."""
         return leave_one_out(
-            self.factors[chosen], self.pooled, self.deviations, self.variances, self.weights[chosen]
+            self.factors[chosen],
+            self.pooled,
+            self.deviations,
+            self.variances,
+            self.weights[chosen],
+            len(self.factors),
         )
 
     def own(self, chosen: Array | slice = slice(None)) -> Belief:

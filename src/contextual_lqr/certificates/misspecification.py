@@ -82,7 +82,8 @@ def misspecification(
     """What the pooled tests find at this level, the most significant first.
 
     For each machine its factor T (of the rows that `MachineStore` keeps; any R of a QR), how many
-    rows went into it, and its context matrix G. `known` are the rows of Θ that were given; names are for the sentences.
+    rows went into it, and its context matrix G. `known` are the rows of Θ that were
+    given; names are for the sentences.
     """
     n, k, _ = factors.shape
     y = matrices.shape[-1]
