@@ -91,6 +91,7 @@ class Decoder:
         self._apart = deviations is not None  # whether machines are kept apart
         self._store: MachineStore | None = None
         self._population: Population | None = None
+        self.kept: dict[Any, Any] = {}  # what others computed from it; gone when data come
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -260,7 +261,7 @@ class Decoder:
         self.episodes += other.episodes
         self.rows += other.rows
         self.ignored_rows += other.ignored_rows
-        self._ridge = self._posterior = None
+        self._forget()
         if other._store is not None:
             self._machines_of(self.context_map).merge(other._store)
 
@@ -269,7 +270,13 @@ class Decoder:
         twin = object.__new__(Decoder)
         twin.__dict__.update(self.__dict__)  # arrays are replaced, never written into
         twin._store = None if self._store is None else self._store.copy()
+        twin.kept = dict(self.kept)
         return twin
+
+    def _forget(self) -> None:
+        """What was computed from the data is not that of the data any more."""
+        self._ridge = self._posterior = self._population = None
+        self.kept = {}
 
     def _keep_apart(
         self,
@@ -292,7 +299,7 @@ class Decoder:
             shape = context_map.shape
             assert shape is not None  # something was learnt
             self._store = MachineStore(*shape[1:])
-        self._population = None
+        self._forget()
         return self._store
 
     def _learn(
@@ -323,7 +330,7 @@ class Decoder:
         self.episodes += episodes
         self.rows += used
         self.ignored_rows += seen - used
-        self._ridge = self._posterior = None
+        self._forget()
 
     @property
     def _limit(self) -> float:
@@ -420,13 +427,25 @@ class Decoder:
         G = self.context_map.matrix(context)
         law, population = self.posterior.machine(G), self.population
         own = None if machine is None else self._place(machine, G)
-        return law if population is None else population.machine(law, G, own)
+        return law if population is None else population.machine(law, G, [own])
 
-    def machines(self, contexts: Sequence[Any] | Mapping[str, Any]) -> MachineBelief:
-        """What is believed about the machines with these contexts, as one batch, never seen."""
+    def machines(
+        self,
+        contexts: Sequence[Any] | Mapping[str, Any],
+        machine: str | Sequence[str | None] | None = None,
+    ) -> MachineBelief:
+        """What is believed about the machines with these contexts, as one batch.
+
+        `machine` has the label of each, None for one that was never seen.
+        """
         G = self.context_map.matrices(contexts)
+        labels = _labels(machine, len(G), "contexts")
+        own = [
+            None if name is None else self._place(name, one)
+            for name, one in zip(labels, G, strict=True)
+        ]
         law, population = self.posterior.machine(G), self.population
-        return law if population is None else population.machine(law, G)
+        return law if population is None else population.machine(law, G, own)
 
     @property
     def deviations(self) -> Float[Array, "d y y"]:
@@ -453,6 +472,8 @@ class Decoder:
         place = None
         if self._store is not None:
             place = self._store.place(machine, self.context_map.condensed(G))
+        elif not self._apart:
+            raise InputError("this decoder keeps no machines apart: deviations is None")
         if place is None:
             raise InputError(f"there are no data of a machine {machine!r} with this context")
         return place

@@ -9,7 +9,7 @@ draws of a row are Student-t: wide while there is little data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -43,10 +43,13 @@ class MachineBelief:
     degrees: Float[Array, " d"]
     identified: bool = True
 
-    def __getitem__(self, member: int) -> MachineBelief:
-        """One machine of the batch."""
-        own = self.mean[member], self.covariances[member]
-        return MachineBelief(*own, self.noise, self.degrees, self.identified)
+    def __getitem__(self, member: int | slice) -> MachineBelief:
+        """One machine of the batch, or some of them."""
+        return replace(self, mean=self.mean[member], covariances=self.covariances[member])
+
+    def with_noise(self, noise: Float[Array, "d d"]) -> MachineBelief:
+        """The same machine, its noise known."""
+        return replace(self, noise=np.diag(np.diagonal(noise)))
 
     @cached_property
     def system(self) -> LinearSystem:
@@ -79,13 +82,13 @@ class MachineBelief:
         # A row's variance and the noise that it was estimated with are drawn together.
         scale = np.sqrt(self.degrees / rng.chisquare(self.degrees, (n, *batch, d)))
         steps = rng.standard_normal((n, *batch, d, y))
-        deviations = (self._roots @ steps[..., None])[..., 0] * scale[..., None]
+        deviations = (self.roots @ steps[..., None])[..., 0] * scale[..., None]
         deviations *= np.reshape(stretch, (-1,) + (1,) * (len(batch) + 2))
         noise = scale[..., :, None] * self.noise * scale[..., None, :]
         return as_system(self.mean + deviations, noise)
 
     @cached_property
-    def _roots(self) -> Float[Array, "*batch d y y"]:
+    def roots(self) -> Float[Array, "*batch d y y"]:
         """A root of each covariance, exactly zero where that is, and NaN where it is not finite."""
         sizes = np.abs(self.covariances).max((-2, -1), keepdims=True)
         finite = np.isfinite(sizes)

@@ -11,7 +11,7 @@ regression of `posterior.py`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -46,6 +46,7 @@ class Population:
     weights: Float[Array, "n d"]
     pooled: Pooled
     degrees: Float[Array, " d"]
+    known: Mapping[int, Array]
 
     @classmethod
     def of(
@@ -71,7 +72,7 @@ class Population:
             pooled.theta[r] = row
         # A covariance of y numbers from N machines, as of a Wishart distribution.
         degrees = np.minimum(found.degrees, max(N - y, 3))
-        return cls(factors, S, found.variances, weights, pooled, degrees)
+        return cls(factors, S, found.variances, weights, pooled, degrees, known)
 
     @property
     def deviating(self) -> Bool[Array, " d"]:
@@ -79,20 +80,25 @@ class Population:
         return np.asarray(self.deviations.any((1, 2)))
 
     def machine(
-        self, law: MachineBelief, G: Float[Array, "*batch p y"], own: int | None = None
+        self,
+        law: MachineBelief,
+        G: Float[Array, "*batch p y"],
+        own: Sequence[int | None] = (),
     ) -> MachineBelief:
-        """The belief about machines with these context matrices, one of them if it has own data.
+        """The belief about machines with these context matrices.
 
-        `law` is what the plain regression says, and remains for rows without deviations. `own` is
-        the place of the machine among those of the population.
+        `law` is what the plain regression says, and remains for rows without deviations. `own` has
+        for each machine its place in the population, if it has data of its own there.
         """
         rows = self.deviating
         if not rows.any():
             return law
         found = fleet_belief(G, self.pooled, self.deviations, self.variances)
-        if own is not None:
-            found = self.own(np.array([own]))
-            found = Belief(found.means[0], found.covariances[0])
+        for k, place in enumerate(own):
+            if place is not None:
+                means, covariances = self.own(np.array([place]))
+                found.means.reshape(-1, *means.shape[1:])[k] = means[0]
+                found.covariances.reshape(-1, *covariances.shape[1:])[k] = covariances[0]
         mean, covariances = law.mean.copy(), law.covariances.copy()
         mean[..., rows, :] = found.means[..., rows, :]
         covariances[..., rows, :, :] = found.covariances[..., rows, :, :]
@@ -104,14 +110,19 @@ class Population:
 
     def others(self, chosen: Array | slice = slice(None)) -> Belief:
         """What the other machines say about each of these: it is left out of the law."""
-        return leave_one_out(
-            self.factors[chosen],
+        some = self.factors[chosen]
+        found = leave_one_out(
+            some,
             self.pooled,
             self.deviations,
             self.variances,
             self.weights[chosen],
             len(self.factors),
         )
+        for r, row in self.known.items():  # the others teach nothing about it
+            found.means[:, r] = row @ some.maps
+            found.covariances[:, r] = self.deviations[r]
+        return found
 
     def own(self, chosen: Array | slice = slice(None)) -> Belief:
         """The same, once each has also shown its own rows."""

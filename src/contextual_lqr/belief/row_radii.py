@@ -23,8 +23,11 @@ from numpy import ndarray as Array
 from scipy.special import chdtri, fdtri
 
 from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet
+from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.checks import require
+from contextual_lqr.lqr.problem import QuadraticCost
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,3 +77,31 @@ def row_radii(
             quantile = float(fdtri(p, degrees, 1 - delta / unknown))
         rows = prior + sigma * np.sqrt(p * quantile)
     return RowRadii(rows * free, False, W, least * W, most * W)
+
+
+def plausible_machines(
+    decoder: Decoder,
+    G: Float[Array, "n p y"],
+    belief: MachineBelief,
+    radii: RowRadii,
+    delta: float,
+    cost: QuadraticCost,
+    start: Float[Array, " d"],
+) -> PlausibleMachines:
+    """The machines with these context matrices, and all the dynamics plausible for each.
+
+    A row of [A, B] in which machines deviate from the law lies in the ellipsoid of its own
+    covariance C: with probability 1 - δ/d, (M - M̂) C⁻¹ (M - M̂)ᵀ ≤ y F, F the quantile of Fisher's
+    F(y, degrees).
+    """
+    T = triangles_of(decoder.posterior.half(G))[:, None]
+    population = decoder.population
+    rows = np.zeros(len(radii.rows), bool) if population is None else population.deviating
+    if not rows.any():
+        return PlausibleMachines(belief.mean, T, radii.rows, radii.joint, cost, start)
+    n, d, y = belief.mean.shape
+    triangles, reach = np.broadcast_to(T, (n, d, y, y)).copy(), radii.rows.copy()
+    triangles[:, rows] = belief.roots[:, rows].swapaxes(-1, -2)
+    quantiles = fdtri(y, belief.degrees[rows], 1 - delta / d)
+    reach[rows] = np.sqrt(y * quantiles)
+    return PlausibleMachines(belief.mean, triangles, reach, False, cost, start)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -24,27 +24,25 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule
-from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.machine import MachineBelief
-from contextual_lqr.belief.posterior import Posterior
-from contextual_lqr.belief.row_radii import row_radii
+from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
+from contextual_lqr.certificates.fleet_check import Verdict, fleet_check
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
+    record,
     require,
     require_probability,
     require_semi_definite,
 )
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.lqr.moments import step_moments
-from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
+from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
-
-Verdict = Literal["trust", "caution", "do not use"]
 
 # At 2 % for the 95 % quantile, an excess above 5 % is rarer than one in a hundred: it is about a
 # square of Gaussians.
@@ -118,10 +116,59 @@ class Certificate:
 
 
 def certify(
-    decoder: Decoder, context: Any, cost: QuadraticCost, start: ArrayLike, **options: Any
+    decoder: Decoder,
+    context: Any,
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    machine: str | None = None,
+    noise: ArrayLike | None = None,
+    beta: str | float | BetaRule = "determinant",
+    delta: float = 0.05,
+    draws: int = 200,
+    bounds: bool = True,
+    rng: np.random.Generator | None = None,
 ) -> Certificate:
-    """The certificate of the machine with this context; options as for `certify_many`."""
-    return certify_many(decoder, [context], cost, start, **options)[0]
+    """The controller of the machine with this context, and how far to trust it.
+
+    Parameters
+    ----------
+    decoder
+        What was learnt from the fleet.
+    context
+        The machine's context.
+    cost
+        What the controller is for.
+    start
+        The state in which episodes start.
+    machine
+        The label of a machine that has data of its own; without one, it was never seen.
+    noise, beta, delta, draws, bounds, rng
+        As for `certify_many`.
+
+    Returns
+    -------
+    Certificate
+        With the controller as its `policy`.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together, or there are no data of such a machine.
+    """
+    return certify_many(
+        decoder,
+        [context],
+        cost,
+        start,
+        machine=[machine],
+        noise=noise,
+        beta=beta,
+        delta=delta,
+        draws=draws,
+        bounds=bounds,
+        rng=rng,
+    )[0]
 
 
 def certify_many(
@@ -130,6 +177,7 @@ def certify_many(
     cost: QuadraticCost,
     start: ArrayLike,
     *,
+    machine: str | Sequence[str | None] | None = None,
     noise: ArrayLike | None = None,
     beta: str | float | BetaRule = "determinant",
     delta: float = 0.05,
@@ -138,25 +186,58 @@ def certify_many(
     rng: np.random.Generator | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> list[Certificate]:
-    """The certificates of many machines: a sequence of contexts, or a mapping name -> array.
+    """The certificates of many machines.
 
-    `noise` is the covariance of a step's noise if it is known; else it is estimated. `beta` says
-    which Θ are plausible: "determinant" holds however the logs came about, "regression" is sharper
-    and takes their inputs as chosen without regard to the noise; a number or a rule is the β of a
-    `ConfidenceSet`. `delta` is the probability with which the interval may miss. `draws` is the
-    number of posterior draws, from `rng` (by default always the same). Without `bounds` the ends
-    are only searched for, in less than half the time, and not certain. `progress` is told how many
-    machines have been done since it was last called.
+    Parameters
+    ----------
+    decoder
+        What was learnt from the fleet.
+    contexts
+        A sequence of contexts, or a mapping from names to arrays.
+    cost
+        What the controllers are for.
+    start
+        The state in which episodes start.
+    machine
+        The label of each machine that has data of its own, None for one that was never seen.
+    noise
+        The covariance of a step's noise if it is known; else it is estimated.
+    beta
+        Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
+        sharper, and takes their inputs as chosen without regard to the noise; a number or a rule is
+        the β of a `ConfidenceSet`.
+    delta
+        The probability with which the interval may miss.
+    draws
+        The number of plausible machines that a controller is tried on.
+    bounds
+        Whether to prove the ends of the interval; else they are searched for, in less than half
+        the time, and not certain.
+    rng
+        Where the draws come from; by default they are always the same.
+    progress
+        Told how many machines have been done since it was last called.
+
+    Returns
+    -------
+    list[Certificate]
+        One for each context, in their order.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together, or there are no data of such a machine.
     """
     task = _Task(decoder, cost, start, noise, beta, delta, draws, bounds, rng)
     matrices = decoder.context_map.matrices(contexts)
     named = one_by_one(contexts)
+    belief = decoder.machines(contexts, machine)
     certificates: list[Certificate] = []
     for first in range(0, len(matrices), _CHUNK):
         part = slice(first, first + _CHUNK)
         # What overflows is no error here: it ends as an infinite cost, and `do not use`.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            certificates += task.certificates(named[part], matrices[part])
+            certificates += task.certificates(named[part], matrices[part], belief[part])
         if progress is not None:
             progress(len(named[part]))
     return certificates
@@ -187,23 +268,29 @@ class _Task:
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
         known = None if noise is None else _covariance(noise, d)
         self.reach = row_radii(decoder, beta, delta, known)
-        level = None if known is None else np.sqrt(np.diagonal(known).copy())
-        self.posterior = Posterior.of(decoder, level)
-        self.draws = draws
+        self.known = known
+        self.delta, self.draws = delta, draws
+        self.check = fleet_check(decoder, cost, x)
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))
 
-    def certificates(self, contexts: list[Any], G: Float[Array, "n p y"]) -> list[Certificate]:
+    def certificates(
+        self, contexts: list[Any], G: Float[Array, "n p y"], belief: MachineBelief
+    ) -> list[Certificate]:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
-        belief = self.posterior.machine(G)
-        triangles = triangles_of(self.posterior.half(G))[:, None]
-        machines = PlausibleMachines(belief.mean, triangles, reach.rows, reach.joint, cost, x)
-        nominal = solve(machines.systems(reach.noise), cost)
-        good = np.asarray(nominal.solved)
+        if self.known is not None:
+            belief = belief.with_noise(self.known)
+        machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
+        hedge, doubt = self.check.hedge, belief.covariances
+        uncertainty = None
+        if hedge:
+            uncertainty = record(object.__new__(ModelUncertainty), covariances=hedge * doubt)
+        planned = solve(machines.systems(reach.noise), cost, uncertainty=uncertainty)
+        good = np.asarray(planned.solved)
         n = len(G)
-        gains = np.where(good[:, None, None, None], nominal.policy.gains, 0.0)
+        gains = np.where(good[:, None, None, None], planned.policy.gains, 0.0)
         policy = LinearPolicy(gains)
-        predicted = np.asarray(nominal.cost(x))
+        predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
 
         highest = machines.highest(policy, reach.most_noise)
         lowest = machines.lowest(reach.least_noise)
@@ -214,7 +301,11 @@ class _Task:
         # The bounds hold to rounding; an interval that excludes what was found would puzzle.
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
         upper[np.isnan(upper)] = np.inf
+        below, above = self.check.widening
+        lower = np.fmin(lower, predicted / np.exp(below))
+        upper = np.fmax(upper, predicted * np.exp(above))
         excess, unstable = self._on_draws(belief, policy)
+        excess = excess * self.check.factor
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
         columns = (
             contexts,
@@ -229,7 +320,15 @@ class _Task:
         )
         return [
             Certificate(
-                c, LinearPolicy(K), J, low, high, over, loose, far, *_judge(ok, over, loose, far)
+                c,
+                LinearPolicy(K),
+                J,
+                low,
+                high,
+                over,
+                loose,
+                far,
+                *self.check.lowered(*_judge(ok, over, loose, far)),
             )
             for c, K, J, ok, low, high, over, loose, far in zip(*columns, strict=True)
         ]
