@@ -353,7 +353,7 @@ def learn(base: Base, logs: Logs) -> clqr.Decoder:
     """The decoder of today, told the rough size of the noise."""
     level = float(np.sqrt(np.diagonal(base.fleet.noise).max()))
     decoder = clqr.Decoder(base.fleet.context_map, level**2, noise_level=level)
-    decoder.update_many(logs.contexts, logs.trajectories)
+    decoder.update_many(logs.contexts, logs.trajectories, logs.machines)
     return decoder
 
 
