@@ -3,7 +3,8 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
-NATIVE := CMakeLists.txt $(wildcard src/contextual_lqr/kernels/cpp/*)
+CPP := $(wildcard src/contextual_lqr/kernels/cpp/*)
+NATIVE := CMakeLists.txt $(CPP)
 INPUTS := pyproject.toml constraints.txt $(NATIVE)
 
 # Pins hold for the build's own requirements too.
@@ -26,10 +27,12 @@ lint: .venv/lint.stamp  ## style, types, and the order of imports
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
+	@$(BIN)/clang-format --dry-run --Werror $(CPP)
 
 format: .venv/lint.stamp
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@$(BIN)/clang-format -i $(CPP)
 
 BENCHMARKS := run growth optimism reproduce chain strategies fleets pendulum certificate misfit
 

@@ -117,18 +117,29 @@ def test_without_a_compiler_the_reference_runs_and_one_line_says_so(tmp_path: Pa
     assert "compiled kernels are not available" in used.stderr
 
 
+def built_kernels(folder: Path, *options: str) -> str:
+    cmake = (sys.executable, "-m", "cmake")
+    python = f"-DPython_EXECUTABLE={sys.executable}"
+    run(*cmake, "-G", "Ninja", "-S", str(ROOT), "-B", str(folder), python, *options)
+    run(*cmake, "--build", str(folder))
+    (built,) = folder.glob("native*.so")
+    return str(built)
+
+
+COMPARED = str(Path(__file__).parent / "support" / "sanitized_kernels.py")
+
+
 def test_kernels_under_address_and_undefined_behaviour_sanitizers(tmp_path: Path) -> None:
     """The kernel tests again, in a process whose kernels report every bad access and stop."""
-    runtime = run("c++", "-print-file-name=libasan.so").stdout.strip()
-    cmake = (sys.executable, "-m", "cmake")
-    run(
-        *cmake, "-G", "Ninja", "-S", str(ROOT), "-B", str(tmp_path), "-DSANITIZE=ON",
-        f"-DPython_EXECUTABLE={sys.executable}",
-    )  # fmt: skip
-    run(*cmake, "--build", str(tmp_path))
-    (built,) = tmp_path.glob("native*.so")
+    built = built_kernels(tmp_path, "-DSANITIZE=ON")
     done = run(
-        sys.executable, str(Path(__file__).parent / "support" / "sanitized_kernels.py"), str(built),
-        LD_PRELOAD=runtime, ASAN_OPTIONS="detect_leaks=0", OMP_NUM_THREADS="1",
+        sys.executable, COMPARED, built, OMP_NUM_THREADS="1", ASAN_OPTIONS="detect_leaks=0",
+        LD_PRELOAD=run("c++", "-print-file-name=libasan.so").stdout.strip(),
     )  # fmt: skip
     assert "sound" in done.stdout
+
+
+def test_kernels_in_plain_cpp17(tmp_path: Path) -> None:
+    """What a compiler without vector extensions builds; a warning is an error."""
+    built = built_kernels(tmp_path, "-DPORTABLE=ON", "-DCMAKE_COMPILE_WARNING_AS_ERROR=ON")
+    assert "sound" in run(sys.executable, COMPARED, built, OMP_NUM_THREADS="1").stdout

@@ -2,6 +2,7 @@
 
 import inspect
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -481,6 +482,61 @@ def test_other_python_threads_run_meanwhile(native, no_forced_switches):
     assert not finished_first
     assert_same_bits(ours, expected)
     assert_same_bits(results[0], expected)
+
+
+SHORT_OF_MEMORY = """
+import resource, threading
+import numpy as np
+from contextual_lqr.kernels import bindings
+
+def solve(d, H, n, threads):
+    A, B, Q = np.full((n, d, d), 0.1), np.ones((1, d, 1)), np.zeros((1, H, d, d))
+    operands = (A, B, Q, np.ones((1, H - 1, 1, 1)), None, None)
+    return bindings.recursions(*operands, start=A[:, 0], batch=n, threads=threads)
+
+def allow(megabytes):
+    with open("/proc/self/statm") as file:
+        used = int(file.read().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + megabytes * 2**20, -1))
+
+def begin():
+    thread = threading.Thread(target=int)
+    thread.start()
+    thread.join()
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="limits a process's memory as Linux does")
+@pytest.mark.parametrize(
+    ("code", "expected"),
+    [
+        # Each thread's workspace, 50 MB, is more than can be had: Python is told.
+        ("""
+allow(30)
+begin()
+try:
+    solve(20, 4000, 8, threads=2)
+except MemoryError:
+    print("MemoryError", solve(20, 40, 8, threads=2).status.max())
+""", "MemoryError 0"),
+        # No thread can be had, but the work is done.
+        ("""
+expected = solve(5, 20, 4003, threads=1)
+allow(4)
+try:
+    begin()
+except RuntimeError as why:
+    found = solve(5, 20, 4003, threads=3)
+    print(why, (found.cost == expected.cost).all())
+""", "can't start new thread True"),
+    ],
+    ids=["no memory", "no thread"],
+)  # fmt: skip
+def test_a_process_short_of_memory_is_not_ended(native, code, expected):
+    done = subprocess.run(
+        [sys.executable, "-c", SHORT_OF_MEMORY + code], capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == expected, done.stderr
 
 
 @pytest.mark.parametrize("count", [0, -1, True, "2", 1.5, None], ids=repr)

@@ -1,7 +1,7 @@
-"""Run by test_build.py in a process with the sanitizers loaded: `sanitized_kernels.py native.so`.
+"""Run by test_build.py with kernels built for the purpose: `sanitized_kernels.py native.so`.
 
-Every size, batch remainder, optional operand and failure goes through the sanitized kernels, and
-the results are compared with the reference.
+Every size, batch remainder, optional operand and failure goes through these kernels (sanitized, or
+in plain C++17), and the results are compared with the reference.
 """
 
 import importlib.util

@@ -2,22 +2,14 @@
 //
 //   v = x - β e₁,  β = -sign(x₁) ‖x‖,   column -= v (vᵀ column) / -βv₁,   for vᵀv = -2βv₁
 //
-// Compiled once for each kind of processor, as recursions.cpp is, and with the same care: nothing
-// from a header may be emitted out of line.
+// Compiled once for each kind of processor (vector.hpp says with which care).
 
 #include "factors.hpp"
 
+#include "vector.hpp"
+
 namespace KERNEL_TARGET {
 namespace {
-
-typedef double V __attribute__((vector_size(32)));
-typedef double U __attribute__((vector_size(32), aligned(8)));  // where four doubles may begin anywhere
-
-#define INLINE inline __attribute__((always_inline))
-
-INLINE V load(const double *a) { return *reinterpret_cast<const U *>(a); }
-INLINE void store(double *a, V v) { *reinterpret_cast<U *>(a) = v; }
-INLINE double sum(V v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 
 INLINE double dot(const double *a, const double *b, std::int64_t count) {
     V p = {0, 0, 0, 0}, q = p, r = p, s = p;
@@ -74,7 +66,7 @@ INLINE void reduce(double *panel, std::int64_t height, int n) {
         const std::int64_t below = height - k - 1;
         const double tail = dot(x + 1, x + 1, below);
         if (tail == 0) continue;
-        const double norm = __builtin_sqrt(x[0] * x[0] + tail);
+        const double norm = std::sqrt(x[0] * x[0] + tail);
         const double beta = x[0] > 0 ? -norm : norm, v0 = x[0] - beta, scale = -1 / (beta * v0);
         int j = k + 1;
         for (; j + 1 < n; j += 2) {
@@ -96,11 +88,11 @@ INLINE double larger(double a, double b) { return a >= b || a != a ? a : b; }
 
 // Whether the rows are about of one size, for others must be sorted first, and within the limit.
 INLINE bool even(const double *panel, std::int64_t height, int n, double limit, double *sizes) {
-    for (std::int64_t i = 0; i < height; ++i) sizes[i] = __builtin_fabs(panel[i]);
+    for (std::int64_t i = 0; i < height; ++i) sizes[i] = std::fabs(panel[i]);
     for (int j = 1; j < n; ++j) {
         const double *column = panel + j * height;
         for (std::int64_t i = 0; i < height; ++i) {
-            const double a = __builtin_fabs(column[i]);
+            const double a = std::fabs(column[i]);
             sizes[i] = larger(sizes[i], a);
         }
     }
@@ -146,11 +138,11 @@ bool factor_blocks(const double *const *columns, int n, const std::int64_t *chos
 bool factor_rows(const double *rows, std::int64_t count, int n, double *triangle, double *work,
                  std::int64_t *order) {
     double *sizes = work + n * count;
-    double least = __builtin_inf(), most = 0;
+    double least = std::numeric_limits<double>::infinity(), most = 0;
     for (std::int64_t i = 0; i < count; ++i) {
         double size = 0;
         for (int j = 0; j < n; ++j) {
-            const double a = __builtin_fabs(rows[i * n + j]);
+            const double a = std::fabs(rows[i * n + j]);
             if (a != 0 && !(a > 1e-140 && a < 1e140)) return false;
             size = a > size ? a : size;
         }
@@ -192,7 +184,7 @@ void decode(const double *thetas, std::int64_t count, int d, int m, int p, const
 void scatter(const double *Y, std::int64_t count, int d, int p, const double *R,
              const double *centre, double reach, const double *fractions, double *members) {
     for (std::int64_t n = 0; n < count; ++n, Y += d * p, members += d * p) {
-        const double size = reach * fractions[n] / __builtin_sqrt(dot(Y, Y, d * p));
+        const double size = reach * fractions[n] / std::sqrt(dot(Y, Y, d * p));
         for (int e = 0; e < d * p; ++e) members[e] = Y[e];
         for (int k = p - 1; k >= 0; --k) {  // Y R⁻ᵀ, from the last column on
             const double *row = R + k * p, inverse = 1 / row[k];

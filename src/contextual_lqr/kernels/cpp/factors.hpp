@@ -28,12 +28,12 @@ using Scattering = void(const double *Y, std::int64_t count, int d, int p, const
 using Decoding = void(const double *thetas, std::int64_t count, int d, int m, int p,
                       const double *G, double *A, double *B, double *work);
 
-#define FACTORS_OF(target)             \
-    namespace target {                 \
-    Factoring factor_blocks;           \
-    RowFactoring factor_rows;          \
-    Scattering scatter;                \
-    Decoding decode;                   \
+#define FACTORS_OF(target)    \
+    namespace target {        \
+    Factoring factor_blocks;  \
+    RowFactoring factor_rows; \
+    Scattering scatter;       \
+    Decoding decode;          \
     }
 FACTORS_OF(baseline)
 FACTORS_OF(avx2)

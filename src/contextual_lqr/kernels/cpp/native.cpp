@@ -7,10 +7,12 @@
 #include <nanobind/stl/optional.h>
 
 #include <algorithm>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -36,9 +38,11 @@ struct Kernels {
     Decoding *decode;
 };
 
-#define KERNELS(target)                                                              \
-    Kernels{#target,           target::solve_members, target::factor_blocks, \
-            target::factor_rows, target::scatter,     target::decode}
+#define KERNELS(target)                                                             \
+    Kernels {                                                                       \
+        #target, target::solve_members, target::factor_blocks, target::factor_rows, \
+            target::scatter, target::decode                                         \
+    }
 
 Kernels chosen() {
 #if defined(__x86_64__) && defined(KERNEL_AVX2)
@@ -71,30 +75,43 @@ Result result(const Out &array, std::int64_t batch, std::int64_t each, const cha
 // A thread is started only for work that takes it about a millisecond.
 constexpr double OPERATIONS_PER_THREAD = 2e7;
 
+// Solves all members. What a thread throws is thrown here, when all of them have ended; the work of
+// a thread that cannot be started is done here too.
 void run(const Problem &problem, int threads) {
     const double d = problem.d, m = problem.m;
     const double each = (3 * d * d * d + 8 * d * d * m) * problem.horizon;
-    const double wanted = each * double(problem.batch) / OPERATIONS_PER_THREAD;
+    const double wanted = std::min(each * double(problem.batch) / OPERATIONS_PER_THREAD, 1e6);
     const std::int64_t packs = (problem.batch + 3) / 4;
-    const std::int64_t parts =
-        std::max<std::int64_t>(1, std::min<std::int64_t>({threads, std::int64_t(wanted), packs}));
-    const auto edge = [&](std::int64_t part) {
-        return std::min(problem.batch, packs * part / parts * 4);
+    const auto parts = std::min<std::int64_t>({threads, std::int64_t(wanted), packs});
+    if (parts <= 1) return kernels.solve_members(problem, 0, problem.batch);
+    std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(parts));
+    const auto solve_part = [&](std::int64_t part) {
+        const std::int64_t first = packs * part / parts * 4, next = packs * (part + 1) / parts * 4;
+        try {
+            kernels.solve_members(problem, first, std::min(problem.batch, next));
+        } catch (...) {
+            thrown[static_cast<std::size_t>(part)] = std::current_exception();
+        }
     };
     std::vector<std::thread> crew;
-    for (std::int64_t part = 1; part < parts; ++part)
-        crew.emplace_back(kernels.solve_members, std::cref(problem), edge(part), edge(part + 1));
-    kernels.solve_members(problem, 0, edge(1));
+    crew.reserve(static_cast<std::size_t>(parts));
+    std::int64_t part = 1;
+    try {
+        for (; part < parts; ++part) crew.emplace_back(solve_part, part);
+    } catch (const std::system_error &) {
+    }
+    for (solve_part(0); part < parts; ++part) solve_part(part);
     for (auto &one : crew) one.join();
+    for (const auto &one : thrown)
+        if (one) std::rethrow_exception(one);
 }
 
 void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, const In &B,
                 const In &Q, const In &R, const In &N, const In &noise, const In &start,
                 const In &policy, const In &dither, const In &covariances, const Out &gains,
-                const Out &values, const Out &constants, const Out &cost, const Out &dA, const Out &dB,
-                nb::ndarray<std::int8_t, nb::c_contig, nb::device::cpu> status,
-                nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu> failed_step,
-                int threads) {
+                const Out &values, const Out &constants, const Out &cost, const Out &dA,
+                const Out &dB, nb::ndarray<std::int8_t, nb::c_contig, nb::device::cpu> status,
+                nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu> failed_step, int threads) {
     if (d < 1 || m < 1 || horizon < 1 || batch < 0)
         throw std::invalid_argument("sizes must be positive");
     const std::int64_t H = horizon, inputs = H - 1, dd = std::int64_t(d) * d;
@@ -108,7 +125,8 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     problem.start = operand(start, batch, d, "start");
     problem.policy = operand(policy, batch, inputs * md, "policy");
     problem.dither = operand(dither, batch, inputs * m * m, "dither");
-    problem.covariances = operand(covariances, batch, d * std::int64_t(d + m) * (d + m), "covariances");
+    problem.covariances =
+        operand(covariances, batch, d * std::int64_t(d + m) * (d + m), "covariances");
     problem.noise = operand(noise, batch, dd, "noise");
     problem.gains = result(gains, batch, inputs * md, "gains");
     problem.values = result(values, batch, H * dd, "values");
@@ -127,11 +145,11 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     problem.status = status.data(), problem.failed_step = failed_step.data();
     if (batch == 0) return;
     nb::gil_scoped_release unlocked;
-    run(problem, std::max(threads, 1));
+    run(problem, threads);
 }
 
-bool factor_blocks(const nb::sequence &columns, const std::optional<Places> &chosen, std::int64_t block,
-                   double limit, const Out &triangles) {
+bool factor_blocks(const nb::sequence &columns, const std::optional<Places> &chosen,
+                   std::int64_t block, double limit, const Out &triangles) {
     std::vector<In> arrays;
     std::vector<const double *> starts;
     for (nb::handle one : columns) {
@@ -213,7 +231,7 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
         problem.A = {A.data(), d * d}, problem.B = {B.data(), d * m};
         problem.cost = {cost.data(), 1};
         problem.status = status.data(), problem.failed_step = failed_step.data();
-        if (n) run(problem, std::max(threads, 1));
+        if (n) run(problem, threads);
         for (std::int64_t i = 0; i < n; ++i) {
             if (!(cost[i] >= floor && cost[i] < std::numeric_limits<double>::infinity()))
                 ++rejected;
@@ -231,8 +249,8 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
 
 // What the optimal policy of the machine Θ_i G_j costs on the machine (A_j, B_j).
 void transferred_costs(const In &thetas, const In &G, const In &A, const In &B, const In &Q,
-                       const In &R, const In &N, const In &noise, const In &start,
-                       const Out &costs, int threads) {
+                       const In &R, const In &N, const In &noise, const In &start, const Out &costs,
+                       int threads) {
     require(thetas.ndim() == 3 && G.ndim() == 3 && Q.ndim() == 3 && R.ndim() == 3 &&
                 G.shape(1) == thetas.shape(2),
             "the sizes of the decoders do not fit together");
@@ -264,9 +282,9 @@ void transferred_costs(const In &thetas, const In &G, const In &A, const In &B, 
             kernels.decode(thetas.data() + i * d * p, 1, int(d), int(m), int(p),
                            G.data() + j * p * y, A_believed.data() + j * d * d,
                            B_believed.data() + j * d * m, work.data());
-        run(believed, std::max(threads, 1));
+        run(believed, threads);
         real.cost = {costs.data() + i * n, 1};
-        run(real, std::max(threads, 1));
+        run(real, threads);
     }
 }
 
@@ -295,35 +313,28 @@ NB_MODULE(native, module) {
     // Operands may lie in memory as they like: what is not in rows of doubles is copied. Results are
     // not converted: a copy would be filled and lost.
     module.def("recursions", &recursions, nb::arg("d"), nb::arg("m"), nb::arg("horizon"),
-               nb::arg("batch"), nb::arg("A"), nb::arg("B"),
-               nb::arg("Q"), nb::arg("R"), nb::arg("N").none(),
-               nb::arg("noise").none(), nb::arg("start").none(),
-               nb::arg("policy").none(), nb::arg("dither").none(),
-               nb::arg("covariances").none(), nb::arg("gains").none().noconvert(),
-               nb::arg("values").none().noconvert(), nb::arg("constants").none().noconvert(),
-               nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
-               nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),
-               nb::arg("failed_step").noconvert(), nb::arg("threads"));
-    module.def("factor_blocks", &factor_blocks, nb::arg("columns"),
-               nb::arg("chosen").none(), nb::arg("block"), nb::arg("limit"),
-               nb::arg("triangles").noconvert());
-    module.def("factor_rows", &factor_rows, nb::arg("rows"),
-               nb::arg("triangle").noconvert());
+               nb::arg("batch"), nb::arg("A"), nb::arg("B"), nb::arg("Q"), nb::arg("R"),
+               nb::arg("N").none(), nb::arg("noise").none(), nb::arg("start").none(),
+               nb::arg("policy").none(), nb::arg("dither").none(), nb::arg("covariances").none(),
+               nb::arg("gains").none().noconvert(), nb::arg("values").none().noconvert(),
+               nb::arg("constants").none().noconvert(), nb::arg("cost").none().noconvert(),
+               nb::arg("dA").none().noconvert(), nb::arg("dB").none().noconvert(),
+               nb::arg("status").noconvert(), nb::arg("failed_step").noconvert(),
+               nb::arg("threads"));
+    module.def("factor_blocks", &factor_blocks, nb::arg("columns"), nb::arg("chosen").none(),
+               nb::arg("block"), nb::arg("limit"), nb::arg("triangles").noconvert());
+    module.def("factor_rows", &factor_rows, nb::arg("rows"), nb::arg("triangle").noconvert());
     module.def("scatter", &scatter, nb::arg("Y"), nb::arg("factor"), nb::arg("centre"),
                nb::arg("reach"), nb::arg("fractions"), nb::arg("members").noconvert());
-    module.def("best_decoder", &best_decoder, nb::arg("thetas"),
-               nb::arg("G"), nb::arg("Q"), nb::arg("R"),
-               nb::arg("N").none(), nb::arg("noise"),
-               nb::arg("start"), nb::arg("floor"), nb::arg("gains").noconvert(),
+    module.def("best_decoder", &best_decoder, nb::arg("thetas"), nb::arg("G"), nb::arg("Q"),
+               nb::arg("R"), nb::arg("N").none(), nb::arg("noise"), nb::arg("start"),
+               nb::arg("floor"), nb::arg("gains").noconvert(), nb::arg("threads"));
+    module.def("transferred_costs", &transferred_costs, nb::arg("thetas"), nb::arg("G"),
+               nb::arg("A"), nb::arg("B"), nb::arg("Q"), nb::arg("R"), nb::arg("N").none(),
+               nb::arg("noise"), nb::arg("start"), nb::arg("costs").noconvert(),
                nb::arg("threads"));
-    module.def("transferred_costs", &transferred_costs, nb::arg("thetas"),
-               nb::arg("G"), nb::arg("A"), nb::arg("B"),
-               nb::arg("Q"), nb::arg("R"), nb::arg("N").none(),
-               nb::arg("noise"), nb::arg("start"),
-               nb::arg("costs").noconvert(), nb::arg("threads"));
-    module.def("roll_out", &play, nb::arg("A"), nb::arg("B"),
-               nb::arg("gains"), nb::arg("offsets").none(),
-               nb::arg("shocks"), nb::arg("bound").none(),
+    module.def("roll_out", &play, nb::arg("A"), nb::arg("B"), nb::arg("gains"),
+               nb::arg("offsets").none(), nb::arg("shocks"), nb::arg("bound").none(),
                nb::arg("states").noconvert(), nb::arg("inputs").noconvert());
     module.attr("processor") = kernels.processor;
 }

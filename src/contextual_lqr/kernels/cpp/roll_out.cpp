@@ -4,6 +4,8 @@
 
 #include "roll_out.hpp"
 
+#include <cmath>
+
 namespace {
 
 double row_times(const double *row, const double *x, int count) {
@@ -14,7 +16,7 @@ double row_times(const double *row, const double *x, int count) {
 
 bool within(const double *x, const double *bound, int count) {
     for (int i = 0; i < count; ++i)
-        if (__builtin_fabs(x[i]) > bound[i]) return false;
+        if (std::fabs(x[i]) > bound[i]) return false;
     return true;
 }
 
@@ -32,7 +34,8 @@ int roll_out(const Episode &e) {
             total += u[j] * 0;
         }
         for (int i = 0; i < d; ++i) {
-            next[i] = row_times(e.A + i * d, x, d) + row_times(e.B + i * m, u, m) + e.shocks[h * d + i];
+            next[i] =
+                row_times(e.A + i * d, x, d) + row_times(e.B + i * m, u, m) + e.shocks[h * d + i];
             total += next[i] * 0;
         }
         if (!(total == 0)) return h;

@@ -1,0 +1,210 @@
+// Small dense matrices in the layouts of the recursions, and the products and solves between them.
+//
+// A layout says what the vectors `V` of a matrix's rows hold:
+//   Lanes   the same entry of four systems: any d and m vectorise. For small systems.
+//   Rows    four neighbouring entries of a row of one system. For large systems.
+// Pairs (accurate.cpp) are Lanes with twice the digits. All code is shared. Every product is written
+// as XᵀY, so that one register-blocked tile serves all of them.
+#pragma once
+
+#include "vector.hpp"
+
+namespace KERNEL_TARGET {
+namespace {
+
+struct Lanes {
+    using V = KERNEL_TARGET::V;
+    using S = V;         // one entry (of four systems)
+    using Flags = Mask;  // one truth value a system
+    static constexpr int MEMBERS = 4, TILE_ROWS = 3, TILE_COLUMNS = 3;
+    static constexpr double EPSILON = 2.220446049250313e-16;
+    static INLINE int width(int columns) { return columns; }
+    static INLINE int height(int rows) { return rows; }
+    static INLINE V vector(KERNEL_TARGET::V a) { return a; }
+    static INLINE KERNEL_TARGET::V rounded(V a) { return a; }
+    static INLINE S scalar(double a) { return splat(a); }
+    static INLINE Flags all(bool f) { return f ? Mask{-1, -1, -1, -1} : Mask{0, 0, 0, 0}; }
+    static INLINE Flags above(S a, S b) { return a > b; }
+    static INLINE Flags at_most(S a, S b) { return a <= b; }
+    static INLINE S choose(Flags f, S a, S b) { return KERNEL_TARGET::choose(f, a, b); }
+    static INLINE bool any(Flags f) { return (f[0] | f[1] | f[2] | f[3]) != 0; }
+    static INLINE bool flagged(Flags f, int lane) { return f[lane] != 0; }
+    static INLINE double member(S a, int lane) { return a[lane]; }
+    static INLINE S total(V sum) { return sum; }  // each lane is a system of its own
+};
+
+struct Rows {
+    using V = KERNEL_TARGET::V;
+    using S = double;
+    using Flags = long long;
+    static constexpr int MEMBERS = 1, TILE_ROWS = 4, TILE_COLUMNS = 3;
+    static constexpr double EPSILON = Lanes::EPSILON;
+    static INLINE int width(int columns) { return (columns + WIDTH - 1) / WIDTH; }
+    static INLINE int height(int rows) { return width(rows) * WIDTH; }
+    static INLINE V vector(KERNEL_TARGET::V a) { return a; }
+    static INLINE S scalar(double a) { return a; }
+    static INLINE Flags all(bool f) { return f ? -1 : 0; }
+    static INLINE Flags above(S a, S b) { return a > b ? -1 : 0; }
+    static INLINE Flags at_most(S a, S b) { return a <= b ? -1 : 0; }
+    static INLINE S choose(Flags f, S a, S b) { return f ? a : b; }
+    static INLINE bool any(Flags f) { return f != 0; }
+    static INLINE bool flagged(Flags f, int) { return f != 0; }
+    static INLINE double member(S a, int) { return a; }
+    static INLINE S total(V v) { return sum(v); }
+};
+
+// A size known when compiling, so that the loops over it unroll. Elsewhere a size is an int.
+template <int N> struct Known {
+    constexpr operator int() const { return N; }
+};
+
+// A sum of sizes: known when both are.
+template <int A, int B> INLINE Known<A + B> plus(Known<A>, Known<B>) { return {}; }
+INLINE int plus(int a, int b) { return a + b; }
+
+template <class L> struct Matrix {
+    using V = typename L::V;
+    using S = typename L::S;
+    V *data = nullptr;
+    int width = 0, height = 0;  // of a row, in V; rows, padding included
+    INLINE V *row(int i) const { return data + std::int64_t(i) * width; }
+    INLINE const S *entries(int i) const { return reinterpret_cast<const S *>(row(i)); }
+    INLINE Matrix copy_number(int n) const {  // of several that lie one after the other
+        return {data + std::int64_t(n) * height * width, width, height};
+    }
+    INLINE S &at(int i, int j) const { return reinterpret_cast<S *>(row(i))[j]; }
+};
+
+template <class L> INLINE typename L::V zero_vector() { return L::vector(splat(0)); }
+
+template <class L> INLINE void copy(Matrix<L> to, Matrix<L> from, int rows) {
+    for (std::int64_t i = 0; i < std::int64_t(rows) * to.width; ++i) to.data[i] = from.data[i];
+}
+
+template <class L> INLINE void clear(Matrix<L> to, int rows) {
+    for (std::int64_t i = 0; i < std::int64_t(rows) * to.width; ++i) to.data[i] = zero_vector<L>();
+}
+
+// to = base + c X; base without data is zero.
+template <class L>
+INLINE void add_multiple(Matrix<L> to, Matrix<L> base, typename L::S c, Matrix<L> X, int rows) {
+    for (int i = 0; i < rows * to.width; ++i)
+        to.data[i] = (base.data ? base.data[i] : zero_vector<L>()) + c * X.data[i];
+}
+
+template <class L> INLINE void transpose(Matrix<L> to, Matrix<L> from, int rows, int columns) {
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) to.at(j, i) = from.at(i, j);
+}
+
+// C = base + XᵀY for TR rows and TC vectors of C, held in registers while k runs. The rows of C,
+// base and Y are `width` apart, those of X `height`.
+template <class L, int TR, int TC>
+INLINE void tile(int height, int width, int inner, typename L::V *C, const typename L::V *base,
+                 const typename L::S *X, const typename L::V *Y, int i, int j) {
+    typename L::V sum[TR][TC];
+    for (int r = 0; r < TR; ++r)
+        for (int c = 0; c < TC; ++c)
+            sum[r][c] = base ? base[(i + r) * width + j + c] : zero_vector<L>();
+    for (int k = 0; k < inner; ++k)
+        for (int r = 0; r < TR; ++r)
+            for (int c = 0; c < TC; ++c) sum[r][c] += X[k * height + i + r] * Y[k * width + j + c];
+    for (int r = 0; r < TR; ++r)
+        for (int c = 0; c < TC; ++c) C[(i + r) * width + j + c] = sum[r][c];
+}
+
+template <class L, bool UPPER, int TC>
+INLINE void tile_rows(int height, int width, int inner, typename L::V *C, const typename L::V *base,
+                      const typename L::S *X, const typename L::V *Y, int j) {
+    constexpr int columns_per_v = sizeof(typename L::V) / sizeof(typename L::S);
+    // Of a symmetric result only tiles that touch the upper triangle are computed.
+    const int last = UPPER ? (j + TC) * columns_per_v : height;
+    int i = 0;
+    for (; i + L::TILE_ROWS <= height && i < last; i += L::TILE_ROWS)
+        tile<L, L::TILE_ROWS, TC>(height, width, inner, C, base, X, Y, i, j);
+    if (i >= last) return;
+    if (height - i == 3) tile<L, 3, TC>(height, width, inner, C, base, X, Y, i, j);
+    if (height - i == 2) tile<L, 2, TC>(height, width, inner, C, base, X, Y, i, j);
+    if (height - i == 1) tile<L, 1, TC>(height, width, inner, C, base, X, Y, i, j);
+}
+
+// Never inlined: one copy for each combination of sizes keeps the compiler's work small.
+template <class L, bool UPPER, class I, class J, class K>
+NOINLINE void multiply(I rows, J columns, K inner, typename L::V *C, const typename L::V *base,
+                       const typename L::S *X, const typename L::V *Y) {
+    const int height = L::height(rows), width = L::width(columns);
+    int j = 0;
+    for (; j + L::TILE_COLUMNS <= width; j += L::TILE_COLUMNS)
+        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, width, inner, C, base, X, Y, j);
+    if (L::TILE_COLUMNS > 2 && width - j == 2)
+        tile_rows<L, UPPER, 2>(height, width, inner, C, base, X, Y, j);
+    if (width - j == 1) tile_rows<L, UPPER, 1>(height, width, inner, C, base, X, Y, j);
+}
+
+// C (rows × columns) = base + Xᵀ Y over `inner` rows of X and Y; base without data is zero. UPPER:
+// C is symmetric, and its lower triangle is left to `mirror_upper`.
+template <class L, bool UPPER = false, class I, class J, class K>
+INLINE void product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> base, Matrix<L> X,
+                    Matrix<L> Y) {
+    multiply<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
+}
+
+template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {
+    for (int i = 1; i < d; ++i)
+        for (int j = 0; j < i; ++j) P.at(i, j) = P.at(j, i);
+}
+
+// The sum of all entries of P ∘ W, both square; with W null, of P ∘ 0.
+template <class L>
+INLINE typename L::S weighted_sum(Matrix<L> P, const typename L::V *W, int size) {
+    const typename L::V zero = zero_vector<L>();
+    typename L::V sum[4] = {zero, zero, zero, zero};
+    for (int i = 0; i < size * L::width(size); ++i) sum[i & 3] += P.data[i] * (W ? W[i] : zero);
+    return L::total((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+// base + xᵀ P x.
+template <class L>
+INLINE typename L::S quadratic_form(typename L::S base, Matrix<L> P, Matrix<L> x, int size) {
+    for (int i = 0; i < size; ++i) {
+        typename L::S row = L::scalar(0);
+        for (int j = 0; j < size; ++j) row += P.at(i, j) * x.at(0, j);
+        base += x.at(0, i) * row;
+    }
+    return base;
+}
+
+// G <- S⁻¹ G by elimination; S is symmetric, its upper triangle is used and destroyed. A system
+// whose S is not positive definite (to rounding) is flagged, and goes on with a pivot of one.
+template <class L>
+INLINE typename L::Flags solve_positive(Matrix<L> S, Matrix<L> G, typename L::S *diagonal, int m,
+                                        int d) {
+    using E = typename L::S;
+    constexpr int columns_per_v = sizeof(typename L::V) / sizeof(E);
+    const int width = L::width(m), width_g = L::width(d);
+    auto failed = L::all(false);
+    for (int i = 0; i < m; ++i) diagonal[i] = S.at(i, i);
+    for (int k = 0; k < m; ++k) {
+        const auto good = L::above(S.at(k, k), L::scalar(m * L::EPSILON) * diagonal[k]) &
+                          L::above(S.at(k, k), L::scalar(0));
+        failed |= ~good;
+        S.at(k, k) = L::choose(good, S.at(k, k), L::scalar(1));
+        for (int i = k + 1; i < m; ++i) {
+            const E f = S.at(k, i) / S.at(k, k);
+            for (int j = i / columns_per_v; j < width; ++j) S.row(i)[j] -= f * S.row(k)[j];
+            for (int j = 0; j < width_g; ++j) G.row(i)[j] -= f * G.row(k)[j];
+        }
+    }
+    for (int i = m - 1; i >= 0; --i) {
+        for (int k = i + 1; k < m; ++k) {
+            const E f = S.at(i, k);
+            for (int j = 0; j < width_g; ++j) G.row(i)[j] -= f * G.row(k)[j];
+        }
+        const E pivot = S.at(i, i);
+        for (int j = 0; j < width_g; ++j) G.row(i)[j] /= pivot;
+    }
+    return failed;
+}
+
+}  // namespace
+}  // namespace KERNEL_TARGET

@@ -1,0 +1,348 @@
+// The finite-horizon recursions of reference.py, compiled: the same equations in the same order.
+//
+//   S_h   = R_h + Bᵀ P_{h+1} B,   K_h = -S_h⁻¹ (Bᵀ P_{h+1} A + N_hᵀ),   F_h = A + B K_h
+//   P_h   = Q_h + F_hᵀ P_{h+1} F_h + K_hᵀ (R_h K_h + N_hᵀ) + N_h K_h            (Joseph's form)
+//   c_h   = c_{h+1} + tr(P_{h+1} W) + tr(E_h (R_h + Bᵀ P_{h+1} B)),   E_h the dither's covariance
+//
+// Where [A, B] is itself uncertain, row i with covariance C_i, the Q, N and R of a step are first
+// increased by the blocks of Σ_i P_ii C_i.
+#pragma once
+
+#include <initializer_list>
+#include <new>
+
+#include "matrix.hpp"
+#include "recursions.hpp"
+
+namespace KERNEL_TARGET {
+namespace {
+
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
+
+// Which members of the batch a pack holds; the last pack repeats its last member to be full.
+struct Pack {
+    std::int64_t member[WIDTH];
+    int count;
+};
+
+// Lanes (and Pairs): an entry of four systems.
+template <class L>
+INLINE void load(Matrix<L> to, const Operand &from, std::int64_t offset, int rows, int columns,
+                 const Pack &pack) {
+    const double *p = from.data + offset;
+    if (from.step == 0) {
+        for (int e = 0; e < rows * columns; ++e) to.data[e] = L::vector(splat(p[e]));
+        return;
+    }
+    const double *p0 = p + pack.member[0] * from.step, *p1 = p + pack.member[1] * from.step,
+                 *p2 = p + pack.member[2] * from.step, *p3 = p + pack.member[3] * from.step;
+    for (int e = 0; e < rows * columns; ++e) to.data[e] = L::vector(V{p0[e], p1[e], p2[e], p3[e]});
+}
+
+template <>
+INLINE void load<Rows>(Matrix<Rows> to, const Operand &from, std::int64_t offset, int rows,
+                       int columns, const Pack &pack) {
+    const double *p = from.data + offset + pack.member[0] * from.step;
+    for (int i = 0; i < rows; ++i) {
+        double *row = reinterpret_cast<double *>(to.row(i));
+        for (int j = 0; j < columns; ++j) row[j] = p[std::int64_t(i) * columns + j];
+        for (int j = columns; j < to.width * WIDTH; ++j) row[j] = 0;
+    }
+}
+
+template <class L>
+INLINE void store(const Result &to, std::int64_t offset, Matrix<L> from, int rows, int columns,
+                  const Pack &pack) {
+    const int entries = rows * columns;
+    double *p[WIDTH];
+    for (int l = 0; l < WIDTH; ++l) p[l] = to.data + pack.member[l] * to.step + offset;
+    int e = 0;
+    for (; e + WIDTH <= entries; e += WIDTH) {  // four entries of four systems
+        V entry[WIDTH], lane[WIDTH];
+        for (int l = 0; l < WIDTH; ++l) entry[l] = L::rounded(from.data[e + l]);
+        transpose_four(entry, lane);
+        for (int l = 0; l < WIDTH; ++l) store(p[l] + e, lane[l]);
+    }
+    for (; e < entries; ++e)
+        for (int l = 0; l < WIDTH; ++l) p[l][e] = L::rounded(from.data[e])[l];
+}
+
+template <>
+INLINE void store<Rows>(const Result &to, std::int64_t offset, Matrix<Rows> from, int rows,
+                        int columns, const Pack &pack) {
+    double *p = to.data + pack.member[0] * to.step + offset;
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) p[std::int64_t(i) * columns + j] = from.entries(i)[j];
+}
+
+// Several matrices that lie one after the other, here and there.
+template <class L>
+INLINE void store_copies(const Result &to, Matrix<L> all, int copies, int rows, int columns,
+                         const Pack &pack) {
+    if (L::MEMBERS > 1) return store<L>(to, 0, all, copies * rows, columns, pack);
+    for (int n = 0; n < copies; ++n)
+        store<L>(to, std::int64_t(n) * rows * columns, all.copy_number(n), rows, columns, pack);
+}
+
+// Cuts matrices from one block of memory. Run once without a block, it counts what is needed.
+template <class L> struct Arena {
+    typename L::V *memory = nullptr;
+    std::int64_t used = 0;
+    Matrix<L> matrix(int rows, int columns, int copies = 1) {
+        const Matrix<L> made{memory ? memory + used : nullptr, L::width(columns), L::height(rows)};
+        used += std::int64_t(made.height) * made.width * copies;
+        return made;
+    }
+};
+
+// The matrices of one pack of systems, and what is done with them.
+template <class L, class D, class M> class Recursion {
+    using V = typename L::V;
+    using E = typename L::S;
+    using Flags = typename L::Flags;
+
+    const Problem &problem;
+    const D d;  // states
+    const M m;  // inputs
+    const int H = problem.horizon;
+    const std::int64_t dd = std::int64_t(d) * d, dm = std::int64_t(d) * m, mm = std::int64_t(m) * m;
+    const bool uncertain = problem.covariances.data != nullptr;
+    const bool cross = problem.N.data != nullptr || uncertain;
+    const bool gradient = problem.dA.data != nullptr;
+    const bool noisy = problem.noise.data != nullptr;
+    const bool keep_P = problem.values.data || gradient, keep_K = problem.gains.data || gradient;
+
+    // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
+    Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
+    Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for
+    Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
+    Matrix<L> dither;
+    Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;  // for uncertain systems only
+    Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;         // for the gradient only
+    static constexpr Matrix<L> zero{};
+    V *memory = nullptr;
+
+    Pack pack{};
+    E constant{};
+    Flags failed{};
+    std::int8_t status[WIDTH];
+    std::int32_t failed_step[WIDTH];
+
+    void carve(Arena<L> arena) {
+        for (Matrix<L> *square : {&A, &W}) *square = arena.matrix(d, d);
+        all_P = arena.matrix(d, d, keep_P ? H : 1);
+        if (keep_K) all_K = arena.matrix(m, d, H);
+        if (problem.constants.data) all_c = arena.matrix(1, H);
+        B = arena.matrix(d, m), PB = arena.matrix(d, m), Bt = arena.matrix(m, d);
+        S = arena.matrix(m, m), Nt = arena.matrix(m, d);
+        K = arena.matrix(m + L::height(d), d), F = {K.row(m), K.width, K.height - m};
+        RK = arena.matrix(m + L::height(d), d), PF = {RK.row(m), RK.width, RK.height - m};
+        x = arena.matrix(1, d), diagonal = arena.matrix(1, m);
+        Q = arena.matrix(d, d, problem.Q.step ? 1 : H);
+        R = arena.matrix(m, m, problem.R.step ? 1 : H);
+        if (problem.N.data) N = arena.matrix(d, m, problem.N.step ? 1 : H);
+        if (problem.dither.data) dither = arena.matrix(m, m);
+        if (uncertain) {
+            C = arena.matrix(d + m, d + m), Cxx = arena.matrix(d, d, d);
+            Cux = arena.matrix(m, d, d), Cuu = arena.matrix(m, m, d);
+            Q_more = arena.matrix(d, d), R_more = arena.matrix(m, m);
+            Nt_more = arena.matrix(m, d);
+        }
+        if (gradient) {
+            for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
+            dBt = arena.matrix(m, d), Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
+        }
+        if (arena.memory) return;
+        const std::int64_t bytes = arena.used * std::int64_t(sizeof(V));
+        memory = static_cast<V *>(::operator new(bytes, std::align_val_t(64)));
+        for (std::int64_t i = 0; i < arena.used; ++i) memory[i] = zero_vector<L>();  // padding too
+        carve({memory, 0});
+    }
+
+    template <class I, class J>
+    INLINE void load_shared(Matrix<L> all, const Operand &from, int steps, I rows, J columns) {
+        if (from.data && from.step == 0)
+            for (int h = 0; h < steps; ++h)
+                load<L>(all.copy_number(h), from, std::int64_t(h) * rows * columns, rows, columns,
+                        pack);
+    }
+
+    template <class I, class J>
+    INLINE Matrix<L> at_step(Matrix<L> all, const Operand &from, int h, I rows, J columns) {
+        if (from.step == 0) return all.copy_number(h);
+        load<L>(all, from, std::int64_t(h) * rows * columns, rows, columns, pack);
+        return all;
+    }
+
+    // The first failure of a member is the one that is told.
+    INLINE void mark(Flags now, Status why, int step) {
+        now &= ~failed;
+        if (!L::any(now)) return;
+        for (int l = 0; l < L::MEMBERS; ++l)
+            if (L::flagged(now, l)) status[l] = why, failed_step[l] = step;
+        failed |= now;
+    }
+
+    INLINE Flags infinite(E a) { return ~L::above(a * L::scalar(0), L::scalar(-1)); }  // or NaN
+
+    template <class Count> INLINE Flags not_finite(Matrix<L> one, Count rows) {
+        return infinite(weighted_sum<L>(one, nullptr, rows));
+    }
+
+    INLINE Matrix<L> P_of(int h) { return keep_P ? all_P.copy_number(h) : all_P; }
+
+    INLINE void keep_constant(int h) {
+        if (problem.constants.data) all_c.at(0, h) = constant;
+    }
+
+    // What was kept, in one go: writing it step by step would keep too many streams of memory open.
+    INLINE void store_kept() {
+        if (problem.values.data) store_copies<L>(problem.values, all_P, H, d, d, pack);
+        if (problem.gains.data) store_copies<L>(problem.gains, all_K, H - 1, m, d, pack);
+        if (problem.constants.data) store<L>(problem.constants, 0, all_c, 1, H, pack);
+    }
+
+    // One backward pass. A number that is not finite spreads to all of P and stays, so that to look
+    // at the last P is enough; `trace` looks at every step, to tell where it began.
+    void backward(bool trace) {
+        failed = L::all(false);
+        constant = L::scalar(0);
+        P = P_of(H - 1);
+        copy(P, at_step(Q, problem.Q, H - 1, d, d), d);  // P_H = Q_H, c_H = 0
+        if (trace) mark(not_finite(P, d), NOT_FINITE, H);
+        keep_constant(H - 1);
+        for (int h = H - 2; h >= 0; --h) {
+            if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
+            if (trace) mark(infinite(constant), NOT_FINITE, h + 1);
+            Matrix<L> R_h = at_step(R, problem.R, h, m, m), Q_h = at_step(Q, problem.Q, h, d, d);
+            if (problem.N.data) transpose(Nt, at_step(N, problem.N, h, d, m), d, m);
+            Matrix<L> N_t = problem.N.data ? Nt : zero;
+            for (int i = 0; uncertain && i < d; ++i) {  // E[ΔᵀPΔ] = Σ_i P_ii C_i, Δ in [A, B]
+                add_multiple(Nt_more, N_t, P.at(i, i), Cux.copy_number(i), m);
+                add_multiple(R_more, R_h, P.at(i, i), Cuu.copy_number(i), m);
+                add_multiple(Q_more, Q_h, P.at(i, i), Cxx.copy_number(i), d);
+                N_t = Nt_more, R_h = R_more, Q_h = Q_more;
+            }
+            if (problem.policy.data) {
+                load<L>(K, problem.policy, h * dm, m, d, pack);
+                if (problem.dither.data) {
+                    load<L>(dither, problem.dither, h * mm, m, m, pack);
+                    product<L>(d, m, d, PB, zero, P, B);
+                    product<L>(m, m, d, S, R_h, B, PB);
+                    constant += weighted_sum<L>(S, dither.data, m);
+                }
+            } else {  // K = -(R + Bᵀ P B)⁻¹ (Bᵀ P A + Nᵀ)
+                product<L>(d, m, d, PB, zero, P, B);
+                product<L>(m, m, d, S, R_h, B, PB);
+                product<L>(m, d, d, K, N_t, PB, A);
+                if (trace) mark(not_finite(S, m), NOT_FINITE, h + 1);
+                mark(solve_positive<L>(S, K, &diagonal.at(0, 0), m, d), NOT_POSITIVE_DEFINITE,
+                     h + 1);
+                for (int i = 0; i < m * L::width(d); ++i) K.data[i] = -K.data[i];
+            }
+            product<L>(m, d, m, RK, N_t, R_h, K);
+            product<L>(d, d, m, F, A, Bt, K);  // F = A + B K
+            product<L>(d, d, d, PF, zero, P, F);
+            P = P_of(h);  // = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
+            product<L, true>(d, d, plus(m, d), P, Q_h, K, RK);
+            if (cross) product<L, true>(d, d, m, P, P, N_t, K);
+            mirror_upper(P, d);
+            if (trace) mark(not_finite(P, d), NOT_FINITE, h + 1);
+            if (keep_K) copy(all_K.copy_number(h), K, m);
+            keep_constant(h);
+        }
+        if (!trace && L::any(not_finite(P, d) | infinite(constant))) backward(true);
+    }
+
+    void expected_cost() {  // J = xᵀ P_1 x + c_1
+        const E J = quadratic_form(constant, P, x, d);
+        for (int l = 0; l < pack.count; ++l) problem.cost.data[pack.member[l]] = L::member(J, l);
+    }
+
+    // dA = 2 Σ_h P F X and dB = 2 Σ_h P F X Kᵀ, with X the second moment of the state:
+    // X_1 = x xᵀ, X_{h+1} = F X Fᵀ + W. Held transposed, because every product is XᵀY.
+    void forward() {
+        clear(dAt, d);
+        clear(dBt, m);
+        for (int i = 0; i < d; ++i)
+            for (int j = 0; j < d; ++j) X.at(i, j) = x.at(0, i) * x.at(0, j);
+        for (int h = 0; h < H - 1; ++h) {
+            const Matrix<L> P_next = P_of(h + 1), K_h = all_K.copy_number(h);
+            product<L>(d, d, m, F, A, Bt, K_h);
+            product<L>(d, d, d, FtP, zero, F, P_next);
+            product<L>(d, d, d, dAt, dAt, X, FtP);  // dAᵀ += X Fᵀ P
+            transpose(Kt, K_h, m, d);
+            product<L>(d, m, d, XKt, zero, X, Kt);
+            product<L>(m, d, d, dBt, dBt, XKt, FtP);  // dBᵀ += K X Fᵀ P
+            transpose(Ft, F, d, d);
+            product<L>(d, d, d, XFt, zero, X, Ft);
+            product<L, true>(d, d, d, X, W, Ft, XFt);  // W is zero where there is no noise
+            mirror_upper(X, d);
+        }
+        transpose(Ft, dAt, d, d);
+        transpose(Kt, dBt, m, d);
+        for (int i = 0; i < d * Ft.width; ++i) Ft.data[i] += Ft.data[i];
+        for (int i = 0; i < d * Kt.width; ++i) Kt.data[i] += Kt.data[i];
+        store<L>(problem.dA, 0, Ft, d, d, pack);
+        store<L>(problem.dB, 0, Kt, d, m, pack);
+    }
+
+    // A member that failed has no answer: no gains, no values, no gradient; its cost is infinite.
+    void blank_out(int lane) {
+        const std::int64_t member = pack.member[lane];
+        const auto overwrite = [&](const Result &out, double value) {
+            for (std::int64_t e = 0; out.data && e < out.step; ++e)
+                out.data[member * out.step + e] = value;
+        };
+        for (const Result *out : {&problem.gains, &problem.values, &problem.dA, &problem.dB})
+            overwrite(*out, NOT_A_NUMBER);
+        overwrite(problem.constants, INFINITE);
+        overwrite(problem.cost, INFINITE);
+    }
+
+  public:
+    Recursion(const Problem &given, D states, M inputs) : problem(given), d(states), m(inputs) {
+        carve({});
+        load_shared(Q, problem.Q, H, d, d);
+        load_shared(R, problem.R, H - 1, m, m);
+        load_shared(N, problem.N, H - 1, d, m);
+    }
+    ~Recursion() { ::operator delete(memory, std::align_val_t(64)); }
+    Recursion(const Recursion &) = delete;
+    Recursion &operator=(const Recursion &) = delete;
+
+    void solve(const Pack &members) {
+        pack = members;
+        for (int l = 0; l < WIDTH; ++l) status[l] = SOLVED, failed_step[l] = 0;
+        load<L>(A, problem.A, 0, d, d, pack);
+        load<L>(B, problem.B, 0, d, m, pack);
+        transpose(Bt, B, d, m);
+        if (noisy) load<L>(W, problem.noise, 0, d, d, pack);
+        for (int r = 0; uncertain && r < d; ++r) {
+            const int y = d + m;
+            load<L>(C, problem.covariances, std::int64_t(r) * y * y, y, y, pack);
+            for (int i = 0; i < y; ++i)
+                for (int j = 0; j < y; ++j)
+                    if (i < d && j < d)
+                        Cxx.copy_number(r).at(i, j) = C.at(i, j);
+                    else if (j < d)
+                        Cux.copy_number(r).at(i - d, j) = C.at(i, j);
+                    else if (i >= d)
+                        Cuu.copy_number(r).at(i - d, j - d) = C.at(i, j);
+        }
+        if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
+        backward(false);
+        store_kept();
+        if (problem.cost.data) expected_cost();
+        if (gradient) forward();
+        for (int l = 0; l < pack.count; ++l) {
+            problem.status[pack.member[l]] = status[l];
+            problem.failed_step[pack.member[l]] = failed_step[l];
+            if (L::flagged(failed, l)) blank_out(l);
+        }
+    }
+};
+
+}  // namespace
+}  // namespace KERNEL_TARGET
