@@ -56,7 +56,9 @@ class MachineBelief:
         as a shared law has them, it is that Y.
         """
         variances = np.diagonal(self.noise)
-        rows = (variances > 0) & self.covariances.any(axis=(-2, -1)).reshape(-1, len(variances)).any(0)
+        rows = (variances > 0) & self.covariances.any(axis=(-2, -1)).reshape(
+            -1, len(variances)
+        ).any(0)
         if not rows.any():
             return np.zeros(self.covariances.shape[:-3] + self.covariances.shape[-2:])
         relative = self.covariances[..., rows, :, :] / variances[rows, None, None]
