@@ -1,4 +1,6 @@
-"""Certificates of simulated fleets with a known truth; writes docs/certificate-measured.md.
+"""Certificates of simulated fleets with a known truth.
+
+Writes a section of docs/measured/certificates.md.
 
 `python benchmarks/certificate.py [part ...]`: intervals, outside, few, advice, speed; all of them
 unless named, so that speed can be measured while the machine is quiet. Seeds 0 to 9 of other
@@ -14,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy import ndarray as Array
+from pages import read_section, write_section
 from peers import ONE_THREAD
 from rich.progress import Progress
 
@@ -30,10 +33,8 @@ from contextual_lqr import (
     solve,
 )
 from contextual_lqr.belief.row_radii import row_radii
-from contextual_lqr.files import atomic_write
 from simulated_fleets import FLEETS, SimulatedFleet, learnt, log
 
-PAGE = Path(__file__).parent.parent / "docs" / "certificate-measured.md"
 NAMES = {
     "path": "path following",
     "chain": "chain of 3 masses",
@@ -323,13 +324,13 @@ def speed(tick: object) -> list[str]:
     return lines
 
 
-HEAD = """# Certificates, measured
+HEAD = """# Three fleets, learnt from logs
 
 Written by `benchmarks/certificate.py`. Three simulated fleets with known truth: path following (d =
 5), a chain of 3 masses with springs and dampers (d = 6), and a mass on a spring, where B depends on
 1/mass and A on stiffness/mass (d = 2). They log episodes of 20 steps under half the gains that suit
 one of their machines, with dither. No seed here was used to choose a threshold. The certificates of
-the six [fleets](fleets-measured.md), learnt by an agent, are on their page.
+six other fleets, learnt by an agent, are [above](#six-fleets-learnt-by-an-agent).
 """
 PARTS = {  # and how many ticks of the bar each is
     intervals: 6 * SEEDS,
@@ -343,7 +344,7 @@ PARTS = {  # and how many ticks of the bar each is
 def main() -> None:
     """Everything above, into the page; or the parts that are named, the others as they stand."""
     named = sys.argv[1:] or [part.__name__ for part in PARTS]
-    sections = ["## " + one for one in PAGE.read_text().split("\n## ")[1:]]
+    sections = ["## " + one for one in read_section("certificates", "logs").split("\n## ")[1:]]
     sections += [""] * (len(PARTS) - len(sections))
     with Progress() as progress:
         total = sum(ticks for part, ticks in PARTS.items() if part.__name__ in named)
@@ -352,7 +353,7 @@ def main() -> None:
             if part.__name__ in named:
                 sections[i] = "\n".join(part(lambda: progress.advance(task)))
     page = "\n\n".join(one.strip("\n") for one in (HEAD, *sections)) + "\n"
-    atomic_write(PAGE, page.encode())
+    write_section("certificates", "logs", page)
     sys.stdout.write(page)
 
 

@@ -1,4 +1,4 @@
-"""What a Dask cluster costs and gives; writes docs/cluster-measured.md.
+"""What a Dask cluster costs and gives; writes its section of docs/measured/scale.md.
 
 `python benchmarks/cluster.py FOLDER` uses the logs of benchmarks/logs.py in the folder, one million
 episodes, and writes them if they are not there. A scheduler and workers run on this machine, each
@@ -19,16 +19,15 @@ from pathlib import Path
 import numpy as np
 import psutil
 from logs import EPISODES, FLEET, PARTS, STATES, THETA, write_part
+from pages import write_section
 from rich.progress import track
 
 from contextual_lqr.data import FleetDescription
 from contextual_lqr.data.fitting import fit
-from contextual_lqr.files import atomic_write
 from contextual_lqr.paper.reproduce.config import Config
 from contextual_lqr.paper.reproduce.trial import run
 from contextual_lqr.parallel import in_parallel
 
-PAGE = Path(__file__).parent.parent / "docs" / "cluster-measured.md"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=100, seeds=80, strategies=("paper",))
 TASKS = 1000
@@ -132,10 +131,10 @@ def main(folder: Path) -> None:
         here=here,
     )
     print(text)
-    atomic_write(PAGE, text.encode())
+    write_section("scale", "cluster", text)
 
 
-TEXT = """# A cluster, measured
+TEXT = """# A cluster
 
 Written by `benchmarks/cluster.py` ({machine}). Scheduler, workers and the command ran on this one
 machine; every worker was a process with one core, one thread, also in Polars, and a limit of 1 GiB.

@@ -1,4 +1,4 @@
-"""How fast logs are fitted, and in how much memory; writes docs/logs-benchmark.md.
+"""How fast logs are fitted, and in how much memory; writes its section of docs/measured/scale.md.
 
 `python benchmarks/logs.py FOLDER` writes about 0.9 GB of Parquet into the folder first, unless it
 is there: one million episodes of 20 states at d = 5, m = 2. `--quick` is a trial run on a tenth of
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from pages import write_section
 from rich.progress import track
 
 from contextual_lqr.data import FleetDescription
@@ -137,10 +138,10 @@ def main(folder: Path, quick: bool) -> None:
         return
     draw(rows)
     machine = f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
-    (DOCS / "logs-benchmark.md").write_text(TEXT.format(table=table, machine=machine))
+    write_section("scale", "logs", TEXT.format(table=table, machine=machine))
 
 
-TEXT = """# Fitting logs, measured
+TEXT = """# Fitting logs
 
 Written by `benchmarks/logs.py` ({machine}). Path-following objects, d = 5 states, m = 2 inputs,
 episodes of 20 states, every episode with a mass of its own; Parquet as Polars writes it, files of
@@ -150,7 +151,7 @@ each file whole or in batches, whichever is quicker. Medians of three runs, each
 own; the start of Python is not counted. Memory is the peak of the whole process. Where clock and
 processor are equal, one core was free; with two, Polars reads with both.
 
-![Seconds and peak memory against the number of episodes](figures/logs.svg)
+![Seconds and peak memory against the number of episodes](../figures/logs.svg)
 
 {table}"""
 

@@ -1,4 +1,4 @@
-"""How well mislabelled machines are found; writes docs/misfit.md.
+"""How well mislabelled machines are found; writes its section of docs/measured/certificates.md.
 
 `python benchmarks/misfit.py` takes some minutes; `--quick` is a trial run that writes nothing.
 Two of forty machines have a wrong label or a weak actuator, in several fleets; how often exactly
@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from pages import write_section
 from rich.progress import track
 
 import contextual_lqr as clqr
@@ -153,7 +154,7 @@ def outcome(
 
 
 SWEEP = (1.01, 1.02, 1.05, 1.1, 1.2)
-TEXT = """# The misfit alarm, measured
+TEXT = """# The misfit alarm
 
 Written by `benchmarks/misfit.py`. Forty machines with masses (and stiffnesses) drawn afresh for
 every seed, three episodes of 20 states each, started at random under random inputs of size 1, noise
@@ -173,7 +174,7 @@ tests assume Gaussian noise, and the table shows what it costs when that is wron
 
 ## How small a fault is found
 
-![Share of seeds in which exactly the two are named](figures/misfit.svg)
+![Share of seeds in which exactly the two are named](../figures/misfit.svg)
 
 The true mass is the label's times the factor; the first actuator's gain is divided by it. Share of
 {seeds} seeds in which exactly the two machines are named.
@@ -218,7 +219,7 @@ def write(quick: bool) -> None:
         print(text)
         return
     draw(curves)
-    (DOCS / "misfit.md").write_text(text)
+    write_section("certificates", "misfit", text)
 
 
 def draw(curves: dict[tuple[str, str], list[float]]) -> None:

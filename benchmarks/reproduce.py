@@ -1,4 +1,6 @@
-"""One trial of the paper's experiment, ours against plain NumPy; writes docs/reproduce-speed.md.
+"""One trial of the paper's experiment, ours against plain NumPy.
+
+Writes a section of docs/measured/speed.md.
 
 `python benchmarks/reproduce.py [rounds]`: one setting, one seed, 100 episodes with 100 candidates
 and 100 test masses each. One core each, in turn, in one run.
@@ -8,11 +10,11 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy_experiment import same_trial
+from pages import write_section
 from peers import ONE_THREAD
 
 from contextual_lqr import kernels
@@ -20,7 +22,6 @@ from contextual_lqr.paper.reproduce.config import Config, Trial
 from contextual_lqr.paper.reproduce.summary import versions
 from contextual_lqr.paper.reproduce.trial import bench, learn, run
 
-PAGE = Path(__file__).parent.parent / "docs" / "reproduce-speed.md"
 MEANT = 15.0
 KERNELS = (
     "recursions", "best_decoder", "transferred_costs", "scatter", "roll_out", "factor_rows"
@@ -102,7 +103,7 @@ def main() -> None:
         sys.stdout.write(lines[-1] + "\n")
     made = versions()
     page = [
-        "# The speed of one trial",
+        "# One trial of the paper's experiment",
         "",
         "Written by `benchmarks/reproduce.py`: one trial of the paper's experiment, 100 episodes "
         "with 100",
@@ -127,7 +128,7 @@ def main() -> None:
         f"Machine: {os.cpu_count()} cores, kernels {made['kernels']}; Python {made['python']}, "
         f"NumPy {made['numpy']}.",
     ]
-    PAGE.write_text("\n".join(page) + "\n")
+    write_section("speed", "trial", "\n".join(page))
 
 
 if __name__ == "__main__":

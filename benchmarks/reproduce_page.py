@@ -1,12 +1,15 @@
-"""Writes docs/reproduce-results.md from the folder of a finished `contextual-lqr reproduce`.
+"""The paper's experiments, into docs/measured/accuracy.md.
 
-`python benchmarks/reproduce_page.py results`
+`python benchmarks/reproduce_page.py results` reads the folder of a finished `contextual-lqr
+reproduce`.
 """
 
 import shutil
 import sys
 import tempfile
 from pathlib import Path
+
+from pages import write_section
 
 from contextual_lqr.paper.reproduce.claims import claims, unsaid
 from contextual_lqr.paper.reproduce.config import Config
@@ -55,7 +58,7 @@ def main() -> None:
     verdicts = {True: "holds", False: "fails", None: "not judged"}
     made = ", ".join(f"{name} {one}" for name, one in versions().items())
     page = [
-        "# The paper's experiments: results",
+        "# The paper's experiments",
         "",
         "Written by `benchmarks/reproduce_page.py` from a run of `contextual-lqr reproduce`: "
         f"{len(config.settings)} settings, {len(config.strategies)} strategies, {config.seeds} "
@@ -82,7 +85,7 @@ def main() -> None:
             line
             for name, caption in captions.items()
             for line in (
-                f"![{caption.split('.')[0]}](figures/reproduce-{name}.png)",
+                f"![{caption.split('.')[0]}](../figures/reproduce-{name}.png)",
                 "",
                 caption.replace("*", "\\*"),
                 "",
@@ -90,7 +93,7 @@ def main() -> None:
         ),
         f"Versions: {made}.",
     ]
-    (DOCS / "reproduce-results.md").write_text("\n".join(page) + "\n")
+    write_section("accuracy", "paper", "\n".join(page))
 
 
 if __name__ == "__main__":

@@ -50,12 +50,12 @@ metadata.version = version
 class Cluster:
     """A scheduler and workers, each a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *more: str) -> None:
         pytest.importorskip("distributed")
         self.folder, self.workers = folder, list[subprocess.Popen[bytes]]()
         about = folder / "scheduler.json"
         options = ("--port", "0", "--no-dashboard", "--host", "127.0.0.1")
-        self.scheduler = self._start("scheduler", *options, "--scheduler-file", str(about))
+        self.scheduler = self._start("scheduler", *options, *more, "--scheduler-file", str(about))
         while not about.exists():
             assert self.scheduler.poll() is None
             time.sleep(0.05)
@@ -69,11 +69,12 @@ class Cluster:
                 env=environment, cwd=self.folder, stdout=log, stderr=log,
             )  # fmt: skip
 
-    def grow(self, count: int, **environment: str) -> None:
+    def grow(self, count: int, *more: str, wait: bool = True, **environment: str) -> None:
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "1GiB")
         while len(self.workers) < count:
-            self.workers.append(self._start("worker", self.address, *options, **environment))
-        self.wait(count)
+            self.workers.append(self._start("worker", self.address, *options, *more, **environment))
+        if wait:
+            self.wait(count)
 
     def wait(self, count: int) -> None:
         from distributed import Client
@@ -206,10 +207,10 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = write(cart_rows(MASSES), tmp_path / "log.parquet")
-    monkeypatch.setattr("contextual_lqr.parallel._PATIENCE", 1)
+    monkeypatch.setattr("contextual_lqr.parallel.cluster._PATIENCE", 1)
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
         fit(DESCRIPTION, [log], workers="tcp://127.0.0.1:9")
-    monkeypatch.setattr("contextual_lqr.parallel._PATIENCE", 10)
+    monkeypatch.setattr("contextual_lqr.parallel.cluster._PATIENCE", 10)
     # A worker with its own file system: the file is gone when it looks for it.
     gone = str(tmp_path / "gone.parquet")
     source = sources.Source(gone, 1, "parquet", gone)
@@ -221,7 +222,7 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     with pytest.raises(InputError, match=r"on the worker .*row 1: .*--strict"):
         fit(DESCRIPTION, [bad], strict=True, workers=cluster.address)
     with monkeypatch.context() as patch:
-        patch.setattr("contextual_lqr.parallel._release", lambda: "99")
+        patch.setattr("contextual_lqr.parallel.cluster._release", lambda: "99")
         with pytest.raises(InputError, match=r"the worker tcp://\S+ has contextual-lqr .* but"):
             fit(DESCRIPTION, [log], workers=cluster.address)
     with monkeypatch.context() as patch:

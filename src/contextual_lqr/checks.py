@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TypeVar
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy import ndarray as Array
-from numpy.typing import ArrayLike
 from scipy.linalg.blas import dasum
 
 from contextual_lqr.errors import InputError
 
+MANY = 10**9  # more than this of anything is a slip of the finger
 _Record = TypeVar("_Record")
 
 
@@ -22,19 +22,58 @@ def require(condition: object, message: str) -> None:
         raise InputError(message)
 
 
-def require_probability(name: str, value: float) -> None:
-    """Refuse what is not strictly between 0 and 1."""
-    require(0 < value < 1, f"{name} must be a probability between 0 and 1, not {value!r}")
-
-
-def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Array:
-    """`value` as a C-contiguous float64 array of finite numbers."""
+def shown(value: object) -> str:
+    """A value in a sentence: short, whatever it is."""
     try:
-        array = value if type(value) is Array else np.asarray(value)
+        text = repr(value)
+    except Exception:  # an integer of too many digits, an object of somebody else's
+        return f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def require_kind(name: str, value: object, kind: type) -> None:
+    """Refuse what is not of a class: a tuple, say, where a Trajectory is meant."""
+    require(
+        isinstance(value, kind), f"{name} must be a {kind.__name__}, not a {type(value).__name__}"
+    )
+
+
+def require_probability(name: str, value: Any) -> None:
+    """Refuse what is not strictly between 0 and 1."""
+    good = 0 < as_number(name, value) < 1
+    require(good, f"{name} must be a probability between 0 and 1, not {shown(value)}")
+
+
+def as_number(name: str, value: Any) -> float:
+    """`value` as one finite number."""
+    array = as_numbers(name, value, "()", 0)
+    require(array.ndim == 0, f"{name} must be one number, but has shape {array.shape}")
+    return float(array)
+
+
+def as_count(name: str, value: Any, least: int = 1, most: int = MANY) -> int:
+    """`value` as a whole number between two others; True is none."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    require(whole, f"{name} must be a whole number, not {shown(value)}")
+    count = int(value)
+    require(count >= least, f"{name} must be at least {least}, not {shown(count)}")
+    require(count <= most, f"{name} must be at most {most}, not {shown(count)}")
+    return count
+
+
+def as_numbers(name: str, value: Any, shape: str, least_axes: int) -> Array:
+    """`value` as a C-contiguous float64 array of finite numbers.
+
+    Truth values, dates and words are no numbers, and what is masked is missing.
+    """
+    try:
+        array = value if type(value) is Array else _as_array(name, value)
         if array.dtype.kind not in "fiu":
             raise TypeError
         array = np.asarray(array, np.float64, order="C")
-    except (TypeError, ValueError):
+    except InputError:
+        raise
+    except Exception:  # an object of somebody else's makes an array of itself, or fails as it likes
         raise InputError(f"{name} must be an array of real numbers of shape {shape}") from None
     if array.ndim < least_axes:
         raise InputError(f"{name} must have shape {shape}, but has shape {array.shape}")
@@ -43,6 +82,30 @@ def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Arra
         place = f" at index {where}" if where else ""
         raise InputError(f"{name} must be finite, but holds {array[where]}{place}")
     return array
+
+
+def _as_array(name: str, value: Any) -> Array:
+    """An array of something else; NumPy would take truth values for 0 and 1, and forget masks."""
+    if _any(value, _masked):
+        raise InputError(f"{name} has masked values: fill them or leave them out")
+    if _any(value, _truth):
+        raise TypeError
+    return np.asarray(value)
+
+
+def _any(value: object, odd: Callable[[object], bool]) -> bool:
+    """Whether something in nested lists is odd."""
+    if isinstance(value, list | tuple):
+        return any(_any(one, odd) for one in value)
+    return odd(value)
+
+
+def _masked(value: object) -> bool:
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+
+
+def _truth(value: object) -> bool:
+    return isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == np.bool_
 
 
 def all_finite(array: Array) -> bool:

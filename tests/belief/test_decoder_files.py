@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from safetensors.numpy import save_file
 
 from contextual_lqr import (
     BlockContext,
@@ -18,6 +17,8 @@ from contextual_lqr import (
     FunctionContext,
     InputError,
 )
+from contextual_lqr.belief.decoder import FORMAT_VERSION
+from contextual_lqr.files import save_arrays
 from episodes import GOOD, MAP, episode, learnt, snapshot
 
 
@@ -69,7 +70,7 @@ def test_a_file_holds_everything_to_the_bit(name: str, taught: int, tmp_path: Pa
     assert os.listdir(tmp_path) == ["learnt.decoder"]
 
 
-@pytest.mark.parametrize("where", ["os.replace", "os.fsync", "pathlib.Path.open"])
+@pytest.mark.parametrize("where", ["os.replace", "os.fsync", "os.open"])
 def test_a_failed_write_leaves_the_old_file(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -105,16 +106,6 @@ def test_a_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
         file.write_bytes(content)
         with pytest.raises(FormatError, match=r"learnt is (damaged|not a decoder file)"):
             Decoder.load(file)
-    header = 8 + int.from_bytes(whole[:8], "little")
-    seen = set()
-    for place in range(header):  # a flipped bit may make another number, but never a traceback
-        for bit in (1, 2, 64):
-            file.write_bytes(whole[:place] + bytes([whole[place] ^ bit]) + whole[place + 1 :])
-            try:
-                seen.add(type(Decoder.load(file)))
-            except InputError as error:
-                seen.add(type(error))
-    assert seen == {Decoder, FormatError}
 
 
 STATE = {
@@ -127,35 +118,31 @@ CHANGES = [
     {"sizes": ["6", "2"]}, {"regularisation": -1.0}, {"noise_level": "x"}, {"rows": 1.5},
     {"context_map": {"kind": "Other"}}, {"context_map": OTHER},
 ]  # fmt: skip
-WRONG = {json.dumps(change): (json.dumps(STATE | change), np.eye(8)) for change in CHANGES} | {
-    "half": ("{", np.eye(8)),
-    "a list": ("[]", np.eye(8)),
-    "nan": (json.dumps(STATE), np.full((8, 8), np.nan)),
-    "float32": (json.dumps(STATE), np.eye(8, dtype=np.float32)),
+WRONG = {json.dumps(change): (STATE | change, np.eye(8)) for change in CHANGES} | {
+    "nan": (STATE, np.full((8, 8), np.nan)),
+    "float32": (STATE, np.eye(8, dtype=np.float32)),
 }
 
 
 @pytest.mark.parametrize(("state", "data"), WRONG.values(), ids=WRONG)
 def test_a_file_that_contradicts_itself_is_refused(
-    state: str, data: np.ndarray, tmp_path: Path
+    state: Any, data: np.ndarray, tmp_path: Path
 ) -> None:
     file = tmp_path / "learnt"
-    metadata = {"format": "contextual-lqr decoder", "version": "1", "state": json.dumps(STATE)}
-    save_file({"data": np.eye(8)}, file, metadata)
+    save_arrays(file, "decoder", FORMAT_VERSION, STATE, {"data": np.eye(8)})
     assert Decoder.load(file).rows == 4
-    save_file({"data": data}, file, metadata | {"state": state})
+    save_arrays(file, "decoder", FORMAT_VERSION, state, {"data": data})
     with pytest.raises(FormatError, match="learnt is damaged"):
         Decoder.load(file)
 
 
 def test_other_files_are_told_apart(tmp_path: Path) -> None:
     file = tmp_path / "learnt"
-    for metadata in (None, {"format": "another"}):
-        save_file({"data": np.eye(2)}, file, metadata)
-        with pytest.raises(FormatError, match="learnt is not a decoder file"):
-            Decoder.load(file)
-    save_file({"data": np.eye(2)}, file, {"format": "contextual-lqr decoder", "version": "2"})
-    with pytest.raises(FormatError, match=r"version 2, but this release reads version 1.*newer"):
+    save_arrays(file, "another", FORMAT_VERSION, {}, {"data": np.eye(2)})
+    with pytest.raises(FormatError, match="learnt is not a decoder file"):
+        Decoder.load(file)
+    save_arrays(file, "decoder", FORMAT_VERSION + 1, {}, {"data": np.eye(2)})
+    with pytest.raises(FormatError, match=r"has format version .*, but .* a newer one"):
         Decoder.load(file)
     with pytest.raises(InputError, match=r"there is no file .*nothing"):
         Decoder.load(tmp_path / "nothing")

@@ -171,7 +171,9 @@ def test_simulate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_the_band_holds_the_true_machine(folder: Path) -> None:
     fitted = FittedFleet.load(folder / "fleet.decoder")
     task, rng = fitted.description, default_rng(3)
-    seen = predict_closed_loop(fitted.decoder, {"mass": 2.0}, task.cost, task.start, rng, runs=2000)
+    seen = predict_closed_loop(
+        fitted.decoder.machine({"mass": 2.0}), task.cost, task.start, rng, runs=2000
+    )
     A, B = np.array([[1, 0.1], [0, 0.98]]), np.array([0, 0.05])
     x, inside = np.broadcast_to(task.start, (500, 2)), []
     for h, K in enumerate(seen.policy.gains):
@@ -182,7 +184,9 @@ def test_the_band_holds_the_true_machine(folder: Path) -> None:
     middle = np.median(seen.costs)
     expected = certify(fitted.decoder, {"mass": 2.0}, task.cost, task.start, bounds=False, draws=2)
     assert middle == pytest.approx(expected.predicted_cost, rel=0.05)
-    wild = predict_closed_loop(fitted.decoder, {"mass": 1e-9}, task.cost, task.start, rng, runs=50)
+    wild = predict_closed_loop(
+        fitted.decoder.machine({"mass": 1e-9}), task.cost, task.start, rng, runs=50
+    )
     assert np.isfinite(wild.states).all()
 
 

@@ -14,10 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy import ndarray as Array
 
-from contextual_lqr import kernels
+from contextual_lqr import factors, kernels
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels import NOT_FINITE, NOT_POSITIVE_DEFINITE, SOLVED, Outcome, reference
 from problems import random_covariance, random_dynamics, random_stages, seeds
+
+if kernels.compiled is not None:
+    from contextual_lqr.kernels import bindings
 
 # Both add up the same numbers, in another order: 1e-13 was seen. A single input that hardly reaches
 # an unstable mode makes P huge, and lifts that: 1e-8 was seen.
@@ -40,7 +43,7 @@ def native() -> Native:
         pytest.fail(
             "the compiled kernels are missing; set CONTEXTUAL_LQR_NO_NATIVE if that is meant"
         )
-    return kernels.native_recursions
+    return bindings.recursions
 
 
 def random_operands(
@@ -318,7 +321,7 @@ def nothing(M: Array) -> Array:
 @pytest.mark.parametrize("name", ARRAYS)
 @pytest.mark.parametrize("resize", [one_number_fewer, one_member_more, nothing])
 def test_the_door_refuses_a_wrong_size(native, name, resize):
-    door, arguments = kernels._native.recursions, raw_arguments()
+    door, arguments = bindings.native.recursions, raw_arguments()
     door(**arguments)
     arguments[name] = resize(arguments[name])
     with pytest.raises(ValueError, match="wrong size"):
@@ -330,7 +333,7 @@ def test_the_door_refuses_a_shared_result(native, name):
     arguments = raw_arguments()
     arguments[name] = np.ascontiguousarray(arguments[name][:1])
     with pytest.raises(ValueError, match="wrong size"):
-        kernels._native.recursions(**arguments)
+        bindings.native.recursions(**arguments)
 
 
 @pytest.mark.parametrize(
@@ -357,22 +360,85 @@ def test_the_door_refuses_a_shared_result(native, name):
 )
 def test_the_door_refuses_what_does_not_fit_together(native, change, message):
     with pytest.raises(ValueError, match=message):
-        kernels._native.recursions(**{**raw_arguments(), **change})
+        bindings.native.recursions(**{**raw_arguments(), **change})
 
 
-@pytest.mark.parametrize("name", ["A", "B", "Q", "R", *Outcome._fields])
-def test_the_door_refuses_another_type_of_number(native, name):
+def in_single_precision(M: Array) -> Array:
+    return M.astype(np.float32)
+
+
+def with_gaps(M: Array) -> Array:
+    return np.repeat(M, 2, axis=-1)[..., ::2]
+
+
+def backwards(M: Array) -> Array:
+    return np.ascontiguousarray(M[..., ::-1])[..., ::-1]
+
+
+LAYOUTS = [np.asfortranarray, with_gaps, backwards]
+
+
+@pytest.mark.parametrize("name", Outcome._fields)
+@pytest.mark.parametrize("other", [in_single_precision, with_gaps])
+def test_the_door_refuses_a_result_it_would_have_to_copy(native, name, other):
     arguments = raw_arguments()
-    arguments[name] = np.zeros_like(arguments[name], np.float32)
-    with pytest.raises(TypeError):  # a converted copy of a result would be filled, and lost
-        kernels._native.recursions(**arguments)
+    arguments[name] = other(arguments[name])
+    with pytest.raises(TypeError):  # a converted copy would be filled, and lost
+        bindings.native.recursions(**arguments)
 
 
-def test_the_door_refuses_an_array_with_gaps(native):
-    arguments = raw_arguments()
-    arguments["A"] = np.asfortranarray(arguments["A"])
-    with pytest.raises(TypeError):
-        kernels._native.recursions(**arguments)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_operands_may_lie_in_memory_as_they_like(native, layout):
+    rng, d, m, p, H = np.random.default_rng(4), 5, 2, 4, 6
+    made = random_operands(rng, d, m, H, 3, absent=())
+    Q, R, N, W, x = (made[name][0] for name in ("Q", "R", "N", "noise", "start"))
+    thetas, G = rng.normal(size=(7, d, p)) / d, rng.normal(size=(p, d + m))
+    triangle, shocks = np.triu(rng.uniform(1, 2, (p, p))), rng.normal(size=(H - 1, d))
+    machines = np.stack([G] * 3), made["A"], made["B"]
+    chosen = np.arange(0, 40, 3)
+    calls = [
+        (native, made | {"dither": R[None]} | EVERYTHING),
+        (native, {**made, "covariances": random_covariances(rng, d, m, 3), "values": True}),
+        (bindings.best_decoder, (thetas, G, Q, R, N, W, x, 0.0)),
+        (bindings.transferred_costs, (thetas, *machines, Q, R, N, W, x)),
+        (bindings.roll_out, (made["A"][0], made["B"][0], made["policy"][0], x, shocks)),
+        (bindings.scatter, (thetas, triangle, thetas[0], 2.0, rng.random(7))),
+        (bindings.factor_rows, (rng.normal(size=(20, 3)),)),
+        (bindings.factor_blocks, (list(rng.uniform(1, 2, (3, 40))), chosen, 9, 3.0)),
+    ]
+
+    def moved(one: Any) -> Any:
+        if isinstance(one, list):
+            return list(layout(np.array(one)))
+        return layout(one) if isinstance(one, np.ndarray) else one
+
+    for function, given_ in calls:
+        if isinstance(given_, dict):
+            expected = function(**given_)
+            found = function(**{name: moved(one) for name, one in given_.items()})
+        else:
+            expected = function(*given_)
+            found = function(*map(moved, given_))
+        expected, found = ([*r] if isinstance(r, tuple) else [r] for r in (expected, found))
+        for a, b in zip(found, expected, strict=True):
+            assert np.asarray(a).tobytes() == np.asarray(b).tobytes(), function
+
+
+def test_operands_may_be_other_numbers(native):
+    made = random_operands(np.random.default_rng(4), 3, 2, 4, 5)
+    made |= {"A": np.round(3 * made["A"]), "B": made["B"].astype(np.float32).astype(float)}
+    others = made | {"A": made["A"].astype(np.int64), "B": made["B"].astype(np.float32)}
+    assert_same_bits(native(**others, **EVERYTHING), native(**made, **EVERYTHING))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("sizes", ["a row of zeros", "sizes that differ 100 000-fold"])
+def test_a_block_of_512_rows_has_its_triangle_in_any_layout(layout, sizes):
+    rows = np.random.default_rng(0).normal(size=(512, 3))
+    rows[100] *= 0.0 if sizes == "a row of zeros" else 1e5
+    found = factors.triangle(layout(rows))
+    np.testing.assert_array_equal(found, factors.triangle(rows))
+    np.testing.assert_allclose(found.T @ found, rows.T @ rows, rtol=1e-12)
 
 
 @pytest.mark.parametrize("run", ["native", "reference"])
@@ -449,7 +515,7 @@ def test_an_episode_is_played_as_the_reference_plays_it(
     offsets = rng.normal(size=(steps, m)) if dithered else None
     bound = rng.uniform(0.5, 20, d) if seed % 2 else None
     episode = (A, B, gains, start, shocks)
-    found = kernels.native_roll_out(*episode, offsets=offsets, bound=bound)
+    found = bindings.roll_out(*episode, offsets=offsets, bound=bound)
     expected = reference.roll_out(*episode, offsets=offsets, bound=bound)
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
@@ -466,8 +532,8 @@ def test_directions_are_scattered_as_the_reference_says(
     R = np.triu(rng.normal(size=(p, p))) * 10.0 ** rng.uniform(-4, 4, (p, 1))
     R[np.diag_indices(p)] = np.abs(np.diagonal(R)) + np.abs(R).max(1)
     arguments = (R, centre, float(rng.uniform(0, 100)), rng.random(n))
-    expected = reference.scatter(Y.copy(), *arguments)
-    found = kernels.native_scatter(Y, *arguments)
+    expected = reference.scatter(Y, *arguments)
+    found = bindings.scatter(Y, *arguments)
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 
 
@@ -484,7 +550,7 @@ def test_the_best_decoder_is_that_of_the_reference(
     operands = (Q, R, N if cross else None, random_covariance(rng, d, "full"), rng.normal(size=d))
     costs = [reference.best_decoder(one[None], G, *operands, -np.inf).cost for one in thetas]
     floor = 0.999 * float(np.median(costs)) if n and seed % 2 else -np.inf
-    found = kernels.native_best_decoder(thetas, G, *operands, floor)
+    found = bindings.best_decoder(thetas, G, *operands, floor)
     expected = reference.best_decoder(thetas, G, *operands, floor)
     assert found.which == expected.which
     assert found.rejected == expected.rejected
@@ -505,7 +571,7 @@ def test_transferred_costs_are_those_of_the_reference(
     A, B = random_dynamics(rng, d, m, 1.0, (n,))
     Q, R, N = random_stages(rng, d, m, H, d, ())
     stages = (Q, R, N if cross else None, random_covariance(rng, d, "full"), rng.normal(size=d))
-    found = kernels.native_transferred_costs(thetas, G, A, B, *stages)
+    found = bindings.transferred_costs(thetas, G, A, B, *stages)
     expected = reference.transferred_costs(thetas, G, A, B, *stages)
     assert (np.isfinite(found) == np.isfinite(expected)).all()
     good = np.isfinite(expected)

@@ -242,7 +242,7 @@ def test_output_draws_uniformly_from_what_was_played() -> None:
         plan = agent.ask(GAIN)
         pairs.append((plan.theta, agent.decoder.estimate))
         agent.tell(*off_policy(SMALL, default_rng(k)))  # somebody else's, in between
-        agent.tell(GAIN, play_plan(plan, SMALL, GAIN, default_rng(k)))
+        agent.tell(plan, play_plan(plan, SMALL, GAIN, default_rng(k)))
     keys = [(a.tobytes(), b.tobytes()) for a, b in pairs]
     drawn = [agent.output() for _ in range(4000)]
     counts = np.zeros(4)
@@ -256,7 +256,7 @@ def test_every_plan_that_was_told_counts_in_whatever_order() -> None:
     contexts = [{"gain": g} for g in (0.1, 0.2, 0.3)]
     plans = [agent.ask(context) for context in contexts]
     for k in (2, 0, 1):
-        agent.tell(contexts[k], play_plan(plans[k], SMALL, contexts[k], default_rng(k)))
+        agent.tell(plans[k], play_plan(plans[k], SMALL, contexts[k], default_rng(k)))
     expected = {plan.theta.tobytes() for plan in plans}
     assert {agent.output().optimistic.tobytes() for _ in range(100)} == expected
 
@@ -267,7 +267,7 @@ def test_a_context_may_be_an_array() -> None:
     agent = Agent(own, SMALL.cost, SMALL.start, SampledOptimism(5, 1.0))
     context = np.array([0.5, 0.2])
     plan = agent.ask(context)
-    agent.tell(context, play_plan(plan, SMALL, GAIN, default_rng(0)))
+    agent.tell(plan, play_plan(plan, SMALL, GAIN, default_rng(0)))
     assert agent.decoder.rows == 7
     np.testing.assert_array_equal(agent.output().optimistic, plan.theta)
 

@@ -5,13 +5,11 @@ import pytest
 from numpy.random import default_rng
 
 from contextual_lqr import (
-    ConfidenceSet,
     Optimism,
     optimal_cost,
     solve,
 )
 from contextual_lqr.planning import PlanningProblem
-from contextual_lqr.planning.relaxation import lower_bound
 from problem_instances import instance
 
 
@@ -34,17 +32,16 @@ def test_never_above_the_best_of_a_hundred_thousand_samples(part: int) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_the_bound_is_below_every_machine_of_the_set(seed: int) -> None:
     now = instance(2 * seed, episodes=1 + seed)
-    bound = lower_bound(now, now.confidence_set())
+    bound = Optimism().choose(now, default_rng(seed)).diagnostics["lower_bound"]
     assert now.floor * (1 - 1e-9) <= bound <= sampled_costs(now, 5_000, default_rng(seed)).min()
     assert bound <= Optimism(certify=False).choose(now, default_rng(seed)).promised_cost
 
 
 def test_the_bound_closes_when_nothing_is_left_to_learn() -> None:
     now = instance(0, episodes=3)
-    exact = ConfidenceSet(now.decoder, 1e-12)
     cost = optimal_cost(now.systems(now.decoder.estimate), now.cost, now.start)
-    assert lower_bound(now, exact) == pytest.approx(cost, rel=1e-3)
     choice = Optimism(beta=1e-12).choose(now, default_rng(0))
+    assert choice.diagnostics["lower_bound"] == pytest.approx(cost, rel=1e-3)
     assert choice.promised_cost == pytest.approx(cost, rel=1e-4)
 
 

@@ -40,7 +40,8 @@ def snapshot(decoder: Decoder) -> dict[str, Any]:
             return repr(value), dict(value._seen)
         return tuple(map(bits, value)) if isinstance(value, tuple) else value
 
-    return {name: bits(value) for name, value in vars(decoder).items()}
+    found = ("_ridge", "_posterior")  # from the rest, once asked for
+    return {name: bits(value) for name, value in vars(decoder).items() if name not in found}
 
 
 GOOD = episode(np.random.default_rng(9))

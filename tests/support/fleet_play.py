@@ -115,8 +115,9 @@ def play_plan(plan: Plan, fleet: Fleet, context: Any, noise: np.random.Generator
 
 def play_asked(agent: Agent, fleet: Fleet, context: Any, noise: np.random.Generator) -> Trajectory:
     """Ask, play, tell."""
-    trajectory = play_plan(agent.ask(context), fleet, context, noise)
-    agent.tell(context, trajectory)
+    plan = agent.ask(context)
+    trajectory = play_plan(plan, fleet, context, noise)
+    agent.tell(plan, trajectory)
     return trajectory
 
 
@@ -145,14 +146,14 @@ def play_many(agent: Agent, fleet: Fleet, numbers: range, adapt: Any) -> None:
 def agent_bits(agent: Agent) -> dict[str, Any]:
     """All that an agent is, to the bit."""
     return {
-        "decoder": {k: v for k, v in snapshot(agent.decoder).items() if k != "_posterior"},
+        "decoder": snapshot(agent.decoder),
         "random": repr(agent._rng.bit_generator.state),
         "played": [theta.tobytes() for theta in agent._played],
         "estimates": [theta.tobytes() for theta in agent._estimates],
         "estimate": agent.decoder.estimate.tobytes(),
         "factor": agent.decoder.factor.tobytes(),
         "fixed": repr((agent.strategy, agent.beta, agent.input_bounds)),
-        "start": (agent.start.tobytes(), agent.noise_level.tobytes()),
+        "start": (agent.start.tobytes(), np.asarray(agent.decoder.noise_level).tobytes()),
     }
 
 

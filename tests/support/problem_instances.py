@@ -22,7 +22,7 @@ def instance(seed: int, episodes: int | None = None) -> PlanningProblem:
     path = ("circle", "parabola", "lemniscate")[seed % 3]
     fleet = path_following(path, float(rng.uniform(0.3, 1.0)))
     by_determinant = seed % 2 == 0
-    decoder = Decoder(fleet.context_map, 1e-4 if by_determinant else 1.0, noise_level=0.01)
+    decoder = Decoder(fleet.context_map, 1e-4 if by_determinant else 1.0, noise_level=NOISE)
     for _ in range(int(rng.integers(0, 21)) if episodes is None else episodes):
         context = fleet.sample_context(rng)
         gains = solve(true_system(fleet, context), fleet.cost).policy.gains
@@ -30,4 +30,4 @@ def instance(seed: int, episodes: int | None = None) -> PlanningProblem:
         decoder.update(context, fleet.play(LinearPolicy(gains), context, rng))
     beta = DeterminantBeta(5.0, 0.01, 0.1) if by_determinant else ConstantBeta(1e4)
     G = fleet.context_map.matrix(fleet.sample_context(rng))
-    return PlanningProblem(decoder, G, fleet.cost, fleet.start, NOISE, beta)
+    return PlanningProblem(decoder, G, fleet.cost, fleet.start, beta)

@@ -54,7 +54,7 @@ class Recipe(NamedTuple):
     m: int
     H: int
     batch: tuple[int, ...]
-    beta: float
+    radius: float
     noise: str
     own_noise: bool  # each member has its own, or all share one; so below
     cross: bool
@@ -65,7 +65,7 @@ class Recipe(NamedTuple):
 
     def make(self) -> Problem:
         d, m, rng = self.d, self.m, np.random.default_rng(self.seed)
-        system = random_system(rng, d, m, self.beta, self.noise, self.batch, self.own_noise)
+        system = random_system(rng, d, m, self.radius, self.noise, self.batch, self.own_noise)
         batch = self.batch if self.own_cost else ()
         cost = random_cost(rng, d, m, self.H, self.cross, self.rank, batch)
         start = rng.standard_normal((*(self.batch if self.own_start else ()), d))
@@ -80,11 +80,11 @@ def random_covariance(rng: Generator, d: int, kind: str, batch: tuple[int, ...] 
 
 
 def random_dynamics(
-    rng: Generator, d: int, m: int, beta: float, batch: tuple[int, ...] = ()
+    rng: Generator, d: int, m: int, radius: float, batch: tuple[int, ...] = ()
 ) -> tuple[Array, Array]:
     """A of exactly this spectral radius, and B."""
     A = rng.standard_normal((*batch, d, d))
-    A *= beta / np.abs(np.linalg.eigvals(A)).max(-1)[..., None, None]
+    A *= radius / np.abs(np.linalg.eigvals(A)).max(-1)[..., None, None]
     return A, rng.standard_normal((*batch, d, m))
 
 
@@ -92,12 +92,12 @@ def random_system(
     rng: Generator,
     d: int,
     m: int,
-    beta: float = 1.0,
+    radius: float = 1.0,
     noise: str = "full",
     batch: tuple[int, ...] = (),
     own_noise: bool = True,
 ) -> LinearSystem:
-    A, B = random_dynamics(rng, d, m, beta, batch)
+    A, B = random_dynamics(rng, d, m, radius, batch)
     W = random_covariance(rng, d, noise, batch if own_noise else ())
     return LinearSystem(A, B, None if noise == "absent" else W)
 
@@ -146,7 +146,7 @@ def recipes(
         m=draw(st.integers(1, 4)),
         H=draw(st.integers(2, max_horizon)),
         batch=draw(batches),
-        beta=draw(st.floats(0, max_radius) | st.just(max_radius)),
+        radius=draw(st.floats(0, max_radius) | st.just(max_radius)),
         noise=draw(st.sampled_from(NOISE_KINDS)),
         own_noise=draw(yes),
         cross=draw(yes),

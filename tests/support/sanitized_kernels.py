@@ -10,12 +10,11 @@ import sys
 
 import numpy as np
 
-from contextual_lqr import kernels
-from contextual_lqr.kernels import reference
+spec = importlib.util.spec_from_file_location("contextual_lqr.kernels.native", sys.argv[1])
+sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules[spec.name])
 
-spec = importlib.util.spec_from_file_location("native", sys.argv[1])
-kernels._native = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(kernels._native)
+from contextual_lqr.kernels import bindings, reference  # noqa: E402  (with these kernels)
 
 rng = np.random.default_rng(0)
 sizes = [(1, 1), (2, 1), (3, 2), (4, 1), (4, 2), (5, 2), (6, 2), (6, 3), (7, 9), (24, 3), (25, 5)]
@@ -37,41 +36,41 @@ for (d, m), batch, horizon in itertools.product(sizes, (1, 3, 4, 6), (1, 2, 5)):
         if given != shared:
             rows = start[..., None, None] ** 2 * stage[:, :1]
             wanted |= {"covariances": rows, "gradient": False}
-        found = kernels.native_recursions(A, B, *arrays, threads=2, **wanted)
+        found = bindings.recursions(A, B, *arrays, threads=2, **wanted)
         right = reference.recursions(A, B, *arrays, **wanted)
         assert (found.status == right.status).all()
         assert np.allclose(found.cost, right.cost, rtol=1e-6)
 for rows, block, n in itertools.product((1, 3, 17, 100), (1, 16, 40), (1, 2, 5, 12)):
     columns = rng.normal(size=(n + 3, rows)) + 1
     for chosen in (None, np.flatnonzero(rng.random(rows) < 0.7)):
-        parts = kernels.factor_blocks(list(columns), chosen, block, 1e9)
+        parts = bindings.factor_blocks(list(columns), chosen, block, 1e9)
         whole = (columns if chosen is None else columns[:, chosen]).T
         assert parts is None or np.allclose(
             sum(R.T @ R for R in parts), whole.T @ whole, rtol=1e-9, atol=1e-9
         )
 for n, count in itertools.product((1, 2, 5, 12), (1, 3, 12, 40)):
     rows = rng.normal(size=(count, n)) * 10.0 ** rng.uniform(-6, 6, (count, 1))
-    R = kernels.factor_rows(rows)
+    R = bindings.factor_rows(rows)
     assert R is not None
     assert np.allclose(R.T @ R, rows.T @ rows, rtol=1e-9)
 for (d, m), n, p in itertools.product(((1, 1), (5, 2), (25, 3)), (0, 1, 7), (1, 7)):
     Y, centre, G = (rng.normal(size=shape) for shape in ((n, d, p), (d, p), (p, d + m)))
     R = np.triu(rng.uniform(1, 2, (p, p)))
     arguments = (R, centre, 0.1, rng.random(n))
-    thetas = reference.scatter(Y.copy(), *arguments)
-    assert np.allclose(kernels.native_scatter(Y, *arguments), thetas)
+    thetas = reference.scatter(Y, *arguments)
+    assert np.allclose(bindings.scatter(Y, *arguments), thetas)
     Q, R = np.array([np.eye(d)] * 4), np.array([np.eye(m)] * 3)
     operands = (thetas, G, Q, R, None, np.eye(d), np.ones(d), 0.0)
-    best = kernels.native_best_decoder(*operands)
+    best = bindings.best_decoder(*operands)
     assert best.which == reference.best_decoder(*operands).which
     A, B = rng.normal(size=(d, d)), rng.normal(size=(d, m))
     several = np.stack([G] * 3), np.stack([A] * 3), np.stack([B] * 3)
-    paid = kernels.native_transferred_costs(thetas, *several, *operands[2:-1])
+    paid = bindings.transferred_costs(thetas, *several, *operands[2:-1])
     assert np.allclose(paid, reference.transferred_costs(thetas, *several, *operands[2:-1]))
     for offsets, bound in itertools.product((None, np.ones((3, m))), (None, np.ones(d))):
         episode = (A, B, rng.normal(size=(3, m, d)), np.ones(d) / 2, rng.normal(size=(3, d)))
         options = {"offsets": offsets, "bound": bound}
-        played = kernels.native_roll_out(*episode, **options)
+        played = bindings.roll_out(*episode, **options)
         expected = reference.roll_out(*episode, **options)
         assert all(map(np.allclose, played, expected))
 print("sound")  # noqa: T201

@@ -1,12 +1,15 @@
 """Many machines, and for each all the dynamics that are still plausible for it.
 
-Each row of Θ lies in an ellipsoid around its estimate, ‖(Θ_i - Θ̂_i) Rᵀ‖ ≤ s_i with V = RᵀR. In the
-coordinates Θ = Θ̂ + diag(s) X R⁻ᵀ the set is the product of the unit balls ‖X_i‖ ≤ 1 (`joint`: one
-ball ‖X‖_F ≤ 1 for all rows), and the machine with the context matrix G has the dynamics
+Row i of a machine's [A, B] lies in an ellipsoid around its mean M_i, (d+m,): with ‖X_i‖ ≤ 1 it is
 
-    [A, B] = M + diag(s) X S,    M = Θ̂ G (d, d+m),    S = R⁻ᵀ G (p, d+m).
+    M_i + s_i X_i T_i,    Y_i = T_iᵀT_i (d+m, d+m)
 
-Here are the extreme costs found in that set; what is certain about them is in `multipliers.py`.
+(`joint`: one ball ‖X‖_F ≤ 1 for all rows). Where only Θ is uncertain, ‖(Θ_i - Θ̂_i) Rᵀ‖ ≤ s_i with
+V = RᵀR, the image of that ellipsoid for a machine with the context matrix G is this one with
+M = Θ̂ G and, the same for all rows, Y = GᵀV⁻¹G: T is the triangle of a QR decomposition of R⁻ᵀG.
+
+Here are the extreme costs found in that set; what is certain about them is in
+`lagrangian_bounds.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +20,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.factors import solve_triangle
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import cost_and_gradient, policy_cost_and_gradient
 
@@ -28,45 +30,29 @@ _STEPS = (1.0, 0.5, 0.2, 0.05)  # towards the point where the linear part is ext
 
 @dataclass(frozen=True, eq=False)
 class PlausibleMachines:
-    """The machines of n contexts, the task, and how far each row of Θ may be off."""
+    """n machines, the task, and how far each row of [A, B] may be off.
+
+    `triangles` are the T_i, one for each row or, k = 1, one for all; `reach` the s_i.
+    """
 
     centre: Float[Array, "n d y"]
-    change: Float[Array, "n p y"]
+    triangles: Float[Array, "n k y y"]
     reach: Float[Array, " d"]
     joint: bool
     cost: QuadraticCost
     start: Float[Array, " d"]
 
-    @classmethod
-    def of(
-        cls,
-        decoder: Decoder,
-        matrices: Float[Array, "n p y"],
-        reach: Float[Array, " d"],
-        joint: bool,
-        cost: QuadraticCost,
-        start: Float[Array, " d"],
-    ) -> PlausibleMachines:
-        """The machines with these context matrices."""
-        n, p, y = matrices.shape
-        # Solved transposed, so that the slices of each machine are contiguous.
-        flat = matrices.transpose(1, 0, 2).reshape(p, n * y)
-        half = solve_triangle(decoder.factor, flat, transposed=True)
-        change = np.ascontiguousarray(half.reshape(p, n, y).transpose(1, 0, 2))
-        return cls(decoder.estimate @ matrices, change, reach, joint, cost, start)
-
     @property
-    def ignorance(self) -> Float[Array, "n y y"]:
-        """Y = GᵀV⁻¹G: ξ = (Θ - Θ̂) G y obeys ξ_i² ≤ s_i² yᵀ Y y."""
-        return np.asarray(self.change.swapaxes(1, 2) @ self.change)
+    def grams(self) -> Float[Array, "n k y y"]:
+        """Y_i: a step moves row i by ξ_i with ξ_i² ≤ s_i² yᵀ Y_i y."""
+        return np.asarray(self.triangles.swapaxes(-1, -2) @ self.triangles)
 
     def systems(self, noise: Float[Array, "d d"], X: Array | None = None) -> LinearSystem:
         """The machines at X; at the estimate if X is not given."""
-        M, d = self.centre, len(self.start)
+        M = self.centre
         if X is not None:
-            M = M + self.reach[:, None] * (X @ self.change)
-        A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
-        return LinearSystem.unchecked(A, B, noise)
+            M = M + self.reach[:, None] * _rows_times(X, self.triangles)
+        return as_system(M, noise)
 
     def highest(
         self, policy: LinearPolicy, noise: Float[Array, "d d"], rounds: int = 12
@@ -80,8 +66,8 @@ class PlausibleMachines:
 
     def _search(self, policy: LinearPolicy | None, noise: Array, rounds: int) -> Array:
         """Conditional gradients from the estimate and from the far side of the first step."""
-        n, d, p = len(self.centre), len(self.start), self.change.shape[1]
-        X = np.zeros((n, d, p))
+        n = len(self.centre)
+        X = np.zeros_like(self.centre)
         J, g = self._value(policy, noise, X)
         far = self._extreme(g)
         best = J
@@ -114,14 +100,14 @@ class PlausibleMachines:
         systems = self.systems(noise, X)
         if policy is None:
             J, (dA, dB) = cost_and_gradient(systems, self.cost, self.start)
-            lost = (1 - 1e-9) * self.floor(noise) > J  # to rounding
+            lost = (1 - 1e-9) * self.cost.floor(self.start, noise) > J  # to rounding
             J = np.where(lost, np.inf, J)
         else:
             J, (dA, dB) = policy_cost_and_gradient(policy, systems, self.cost, self.start)
             J, dA, dB = -J, -dA, -dB
         with np.errstate(over="ignore", invalid="ignore"):
             dM = np.concatenate((dA, dB), -1)
-            g = self.reach[:, None] * (dM @ self.change.swapaxes(1, 2))
+            g = self.reach[:, None] * _rows_times(dM, self.triangles.swapaxes(-1, -2))
         return np.asarray(J), np.where(np.isfinite(g), g, 0.0)
 
     def _extreme(self, g: Array) -> Array:
@@ -132,22 +118,28 @@ class PlausibleMachines:
         length = np.sqrt((g * g).sum(axes, keepdims=True))
         return np.asarray(-g / np.where(length > 0, length, 1.0))
 
-    def floor(self, noise: Float[Array, "d d"]) -> float:
-        """What every machine costs at least: the start, and the noise of each step once."""
-        if self.cost.indefinite:
-            return -np.inf
-        if self.cost.N is not None:
-            return 0.0
-        at_start = self.start @ self.cost.Q[0] @ self.start
-        return float(at_start + (self.cost.Q[1:] * noise).sum())
-
     def at(self, members: Array) -> PlausibleMachines:
         """Some of the machines: their numbers, or a mask."""
         return PlausibleMachines(
             self.centre[members],
-            self.change[members],
+            self.triangles[members],
             self.reach,
             self.joint,
             self.cost,
             self.start,
         )
+
+
+def triangles_of(half: Float[Array, "*batch p y"]) -> Float[Array, "*batch y y"]:
+    """T with TᵀT = halfᵀ half, by QR."""
+    p, y = half.shape[-2:]
+    if p < y:  # fewer unknowns than numbers in a row
+        half = np.concatenate((half, np.zeros((*half.shape[:-2], y - p, y))), -2)
+    return np.asarray(np.linalg.qr(half, mode="r"))
+
+
+def _rows_times(X: Float[Array, "n d y"], T: Float[Array, "#n k y y"]) -> Float[Array, "n d y"]:
+    """Row i of X times T_i."""
+    if T.shape[1] == 1:
+        return np.asarray(X @ T[:, 0])
+    return np.asarray(np.einsum("nri,nrij->nrj", X, T))

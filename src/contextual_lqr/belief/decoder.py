@@ -27,6 +27,8 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.factors import block_rows, solve_triangle, tall_triangle, triangle
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.posterior import Posterior
 from contextual_lqr.checks import all_finite, as_numbers, frozen, read_only, record, require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import ContextError, FormatError, InputError, OwnRuleError
@@ -42,9 +44,10 @@ class Decoder:
     """A belief about Θ, (d, p), kept as square-root statistics of ridge regression.
 
     `regularisation` is the λ of V = λI + Σ zzᵀ. `noise_level` is the rough standard deviation of a
-    step's noise (√λ unless given): a step so large that rounding drowns such noise teaches
-    nothing, and is counted in `ignored_rows` instead. `known` has the rows of Θ, by the number of
-    their state, that are given and need not be learnt.
+    step's noise (√λ unless given), a number or one for each state, zero where a state is exact. A
+    step so large that rounding drowns such noise teaches nothing, and is counted in `ignored_rows`
+    instead. `known` has the rows of Θ, by the number of their state, that are given and need not be
+    learnt.
     """
 
     def __init__(
@@ -52,28 +55,26 @@ class Decoder:
         context_map: ContextMap,
         regularisation: float = 1.0,
         *,
-        noise_level: float | None = None,
+        noise_level: ArrayLike | None = None,
         known: Mapping[int, ArrayLike] | None = None,
     ) -> None:
         _positive("regularisation", regularisation)
-        if noise_level is not None:
-            _positive("noise_level", noise_level)
         if not isinstance(context_map, ContextMap):
             raise InputError(
                 f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}"
             )
         self.context_map = context_map
         self.regularisation = float(regularisation)
-        self.noise_level = float(noise_level or np.sqrt(regularisation))
+        level = np.sqrt(regularisation) if noise_level is None else noise_level
+        self.noise_level = _noise_level(level)
         self.known: Mapping[int, Array] = _known_rows(known, context_map.shape) if known else {}
         self.episodes = 0
         self.rows = 0
         self.ignored_rows = 0
         self._data: Array | None = None  # [[D, E], [0, T]], once there is any
         self._sizes: tuple[int, int] | None = None  # (p, d) of that
-        self._posterior: tuple[Array, Array, Array] | None = (
-            None  # as `_solved` returns, once asked for
-        )
+        self._ridge: tuple[Array, Array, Array] | None = None  # as `_solved` returns
+        self._posterior: Posterior | None = None
 
     # -- learning ------------------------------------------------------------------------------
 
@@ -197,7 +198,7 @@ class Decoder:
         for name, ours, its in (
             ("context map", mine, theirs),
             ("regularisation", self.regularisation, other.regularisation),
-            ("noise level", self.noise_level, other.noise_level),
+            ("noise level", *(np.asarray(one.noise_level).tolist() for one in (self, other))),
             ("set of known rows", _listed(self.known), _listed(other.known)),
         ):
             require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
@@ -212,7 +213,7 @@ class Decoder:
         self.episodes += other.episodes
         self.rows += other.rows
         self.ignored_rows += other.ignored_rows
-        self._posterior = None
+        self._ridge = self._posterior = None
 
     def copy(self) -> Decoder:
         """An independent decoder with the same belief."""
@@ -248,12 +249,13 @@ class Decoder:
         self.episodes += episodes
         self.rows += used
         self.ignored_rows += seen - used
-        self._posterior = None
+        self._ridge = self._posterior = None
 
     @property
     def _limit(self) -> float:
         """The size above which a row holds nothing but rounding."""
-        return self.noise_level / _EPSILON
+        level = np.asarray(self.noise_level)
+        return float(level[level > 0].min()) / _EPSILON
 
     @staticmethod
     def _sized_for(context_map: ContextMap, trajectory: Trajectory, name: str) -> ContextMap:
@@ -306,7 +308,7 @@ class Decoder:
         U, spread, _ = np.linalg.svd(D / np.where(lengths > 0, lengths, 1))
         unknowns = int((spread > 1e-12 * spread[0]).sum()) if lengths.any() else 0
         if self.rows <= unknowns:
-            return self.noise_level**2 * np.eye(d)
+            return np.diag(np.broadcast_to(np.square(self.noise_level), (d,)))
         # What D cannot reach is residual too: where data leave Θ open, QR has moved some into E.
         residual = np.zeros((p + d, d))
         residual[unknowns:p], residual[p:] = U[:, unknowns:].T @ E, T
@@ -328,6 +330,21 @@ class Decoder:
         for i, row in self.known.items():
             squares[i] = ((data[:, p + i] - data[:, :p] @ row) ** 2).sum()
         return np.asarray(squares)
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior of Θ and of the noise."""
+        if self._posterior is None:
+            self._posterior = Posterior.of(self)
+        return self._posterior
+
+    def machine(self, context: Any) -> MachineBelief:
+        """What is believed about the machine with this context."""
+        return self.posterior.machine(self.context_map.matrix(context))
+
+    def machines(self, contexts: Sequence[Any] | Mapping[str, Any]) -> MachineBelief:
+        """What is believed about the machines with these contexts, as one batch."""
+        return self.posterior.machine(self.context_map.matrices(contexts))
 
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
@@ -359,7 +376,7 @@ class Decoder:
 
     def _solved(self) -> tuple[Array, Array, Array]:
         """R, Θ̂, and the factor of what Θ̂ and the prior leave unexplained."""
-        if self._posterior is None:
+        if self._ridge is None:
             p, d, data = self._statistics()
             joint = triangle(data, _prior(p, d, self.regularisation))
             R = np.asfortranarray(joint[:p, :p])
@@ -367,8 +384,8 @@ class Decoder:
             theta = np.ascontiguousarray(columns.T)
             for i, row in self.known.items():
                 theta[i] = row
-            self._posterior = read_only(R), read_only(theta), joint[p:, p:]
-        return self._posterior
+            self._ridge = read_only(R), read_only(theta), joint[p:, p:]
+        return self._ridge
 
     # -- files -------------------------------------------------------------------------------------
 
@@ -391,7 +408,7 @@ class Decoder:
         state = {
             "context_map": self.context_map.describe(),
             "regularisation": self.regularisation,
-            "noise_level": self.noise_level,
+            "noise_level": np.asarray(self.noise_level).tolist(),
             "episodes": self.episodes,
             "rows": self.rows,
             "ignored_rows": self.ignored_rows,
@@ -477,6 +494,17 @@ def _known_rows(
 def _listed(known: Mapping[int, Array]) -> dict[str, list[float]]:
     """Known rows as JSON holds them."""
     return {str(i): row.tolist() for i, row in sorted(known.items())}
+
+
+def _noise_level(level: ArrayLike) -> float | Float[Array, " d"]:
+    """A number or one for each state, not negative and not all zero."""
+    levels = as_numbers("noise_level", level, "() or (d,)", 0)
+    require(
+        levels.ndim <= 1 and (levels >= 0).all() and levels.max(initial=0.0) > 0,
+        "noise_level must be positive, or a number for each state with some of them 0, "
+        f"not {level!r}",
+    )
+    return frozen(levels) if levels.ndim else float(levels)
 
 
 def _positive(name: str, value: float) -> None:

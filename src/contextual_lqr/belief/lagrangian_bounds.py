@@ -1,9 +1,9 @@
 """What is certain about the costs of plausible machines, by Lagrange multipliers.
 
-Any Θ of the set moves a step by diag(s) ξ with ξ_i² ≤ yᵀYy, y = [x; u] (see `plausible.py`). Let an
-adversary choose ξ anew at every step, and charge him for breaking that: for any λ_hi ≥ 0
+Any machine of the set moves a step by diag(s) ξ with ξ_i² ≤ yᵀY_iy, y = [x; u] (`cost_search.py`).
+Let an adversary choose ξ anew at every step, and charge him for breaking that: for any λ_hi ≥ 0
 
-    x' = A x + B u + diag(s) ξ + w,    stage cost ∓ Σ_i λ_hi (ξ_i² - yᵀYy)
+    x' = A x + B u + diag(s) ξ + w,    stage cost ∓ Σ_i λ_hi (ξ_i² - yᵀY_iy)
 
 is, maximised over ξ (sign -) with u = K x, at least what the policy costs on every machine of the
 set, and minimised over ξ and u (sign +) at most what any policy costs on any of them. Both are
@@ -76,18 +76,23 @@ def upper_bounds(
 def lower_bounds(
     machines: PlausibleMachines,
     noise: Float[Array, "d d"],
-    multipliers: Float[Array, "n steps k"],
+    multipliers: Float[Array, "n steps k"] | None = None,
     rounds: int = 4,
     tolerance: float = 1e-3,
 ) -> Float[Array, " n"]:
     """What every policy costs at least on each machine; `multipliers` are where the search starts.
 
     While little is uncertain the cost is linear in ξ, and the multipliers of the upper bound are
-    right here too. From a multiple of them the fixed point E[ξ_i²] = E[yᵀYy] is sought.
+    right here too. From a multiple of them the fixed point E[ξ_i²] = E[yᵀY_iy] is sought.
     """
-    relaxed = _Relaxed(machines, noise)
-    best, multipliers = relaxed.best_of(_SCALES[:, None, None, None] * multipliers)
-    lost = ~(best > machines.floor(noise))
+    floor = machines.cost.floor(machines.start, noise)
+    if multipliers is None:
+        n, d, steps = *machines.centre.shape[:2], machines.cost.horizon - 1
+        best, multipliers = np.full(n, -np.inf), np.empty((n, steps, 1 if machines.joint else d))
+    else:
+        scaled = _SCALES[:, None, None, None] * multipliers
+        best, multipliers = _Relaxed(machines, noise).best_of(scaled)
+    lost = ~(best > floor)
     if lost.any():  # start these from the values of the estimate instead
         some = machines.at(lost)
         values = np.einsum("nhii->nhi", solve(some.systems(noise), some.cost).value_matrices)
@@ -108,7 +113,7 @@ def lower_bounds(
         better = gain > 0
         best[active[better]], multipliers[active[better]] = bound[better], tried[better]
         active = active[gain > tolerance * np.abs(best[active])]
-    return np.asarray(np.maximum(best, machines.floor(noise)))
+    return np.asarray(np.maximum(best, floor))
 
 
 class _Game:
@@ -121,7 +126,7 @@ class _Game:
         self.noise, self.start, self.reach = noise, machines.start, machines.reach
         self.joint = machines.joint
         self.F = machines.centre[:, None] @ y
-        self.Y = _t(y) @ machines.ignorance[:, None] @ y
+        self.Y = _t(y)[:, :, None] @ machines.grams[:, None] @ y[:, :, None]  # (n, steps, k, d, d)
         self.C = cost.Q[:-1] + _t(K) @ (cost.R @ K)
         if cost.N is not None:
             self.C = self.C + cost.N @ K + _t(cost.N @ K)
@@ -151,20 +156,20 @@ class _Game:
         multipliers, adversary = np.empty_like(weights), np.empty_like(self.F)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
             for h in reversed(range(steps)):
-                F, Y, total = self.F[:, h], self.Y[:, h], weights[:, h].sum(-1)
+                F, Y = self.F[:, h], _weighted(weights[:, h], self.Y[:, h])
                 c = c + (P * self.noise).sum((1, 2))
                 half = self.reach / np.sqrt(np.broadcast_to(weights[:, h], (n, d)))
                 sPF = half[:, :, None] * (P @ F)
                 e, U = _eigh(half[:, :, None] * P * half[:, None])
                 T = _t(U) @ sPF
                 pull = np.maximum(((T @ X[:, h]) * T).sum(-1), 0.0)
-                price = total * np.maximum((Y * X[:, h]).sum((1, 2)), 0.0)
+                price = np.maximum((Y * X[:, h]).sum((1, 2)), 0.0)
                 scale = _cheapest(e, pull, price)
                 slack = 1 / (scale[:, None] - e)
                 adversary[:, h] = half[:, :, None] * (U @ (slack[:, :, None] * T))
                 multipliers[:, h] = scale[:, None] * weights[:, h]
                 P = self.C[:, h] + _t(F) @ P @ F + _t(T) @ (slack[:, :, None] * T)
-                P = P + (scale * total)[:, None, None] * Y
+                P = P + scale[:, None, None] * Y
                 P = (P + _t(P)) / 2
             bound = self.start @ P @ self.start + c
         return np.where(np.isfinite(bound), bound, np.inf), multipliers, adversary
@@ -172,12 +177,15 @@ class _Game:
     def forward(
         self, adversary: Float[Array, "n steps d d"], weights: Float[Array, "n steps k"]
     ) -> tuple[Float[Array, "n steps d d"], Float[Array, "n steps k"]]:
-        """E[x xᵀ] under the adversary, and weights nearer to those where E[ξ_i²] = E[yᵀYy]."""
+        """E[x xᵀ] under the adversary, and weights nearer to those where E[ξ_i²] = E[yᵀY_iy]."""
         X = self._moments(self.F + adversary)
         if self.joint:
             return X, weights
         xi = adversary / np.where(self.reach > 0, self.reach, 1.0)[:, None]  # it was diag(s) ξ
         moved = np.maximum(((xi @ X) * xi).sum(-1), 0.0)
+        if self.Y.shape[2] > 1:
+            allowed = (self.Y * X[:, :, None]).sum((-2, -1))
+            moved = moved / np.maximum(allowed, 1e-300)
         factor = np.sqrt(moved / np.maximum(moved.mean(-1, keepdims=True), 1e-300))
         weights = weights * np.clip(np.where(np.isfinite(factor), factor, 1.0), 0.1, 10.0)
         weights = weights / weights.mean(-1, keepdims=True)
@@ -218,7 +226,7 @@ class _Relaxed:
     def __init__(self, machines: PlausibleMachines, noise: Array) -> None:
         n, d, y = machines.centre.shape
         self._cost, self._start, self._joint = machines.cost, machines.start, machines.joint
-        self._d, self._m, self._Y = d, y - d, machines.ignorance
+        self._d, self._m, self._Y = d, y - d, machines.grams
         A, B = machines.centre[..., :d], machines.centre[..., d:]
         friend = np.broadcast_to(np.diag(machines.reach), (n, d, d))
         self._system = LinearSystem.unchecked(
@@ -243,21 +251,21 @@ class _Relaxed:
         return bounds[top, rows], tried[top, rows]
 
     def moments(
-        self, multipliers: Float[Array, "n steps k"]
-    ) -> tuple[Float[Array, "n steps k"], Float[Array, "n steps 1"]]:
-        """E[ξ_i²] and E[yᵀYy] when the relaxed problem is played optimally."""
+        self, multipliers: Float[Array, "n steps c"]
+    ) -> tuple[Float[Array, "n steps c"], Float[Array, "n steps k"]]:
+        """E[ξ_i²] and E[yᵀY_iy] when the relaxed problem is played optimally."""
         gains = solve(self._system, self._relaxed_cost(multipliers)).policy.gains
         A, B, W = self._system.A, self._system.B, self._system.noise
         n, steps, d = len(gains), gains.shape[1], self._d
         X = np.broadcast_to(np.outer(self._start, self._start), (n, d, d))
-        moved, allowed = np.zeros((n, steps, d)), np.zeros((n, steps, 1))
+        moved, allowed = np.zeros((n, steps, d)), np.zeros((n, steps, self._Y.shape[1]))
         with np.errstate(over="ignore", invalid="ignore"):
             for h in range(steps):
                 K = gains[:, h]
                 u, xi = K[:, : self._m], K[:, self._m :]
                 y = np.concatenate((np.broadcast_to(np.eye(d), (n, d, d)), u), 1)
                 moved[:, h] = ((xi @ X) * xi).sum(-1)
-                allowed[:, h, 0] = ((y @ X @ _t(y)) * self._Y).sum((1, 2))
+                allowed[:, h] = ((y @ X @ _t(y))[:, None] * self._Y).sum((-2, -1))
                 F = A + B @ K
                 X = F @ X @ _t(F) + W
         return moved.sum(-1, keepdims=True) if self._joint else moved, allowed
@@ -265,13 +273,22 @@ class _Relaxed:
     def _relaxed_cost(self, multipliers: Float[Array, "n steps k"]) -> QuadraticCost:
         d, m, base = self._d, self._m, self._cost
         Q, R, N = self._Q, self._R, self._N
-        weighted = multipliers.sum(-1)[..., None, None] * self._Y[:, None]
+        weighted = _weighted(multipliers, self._Y[:, None])
         np.subtract(base.Q[:-1], weighted[..., :d, :d], out=Q[:, :-1])
         Q[:, -1] = base.Q[-1]
         np.subtract(base.R, weighted[..., d:, d:], out=R[..., :m, :m])
         np.einsum("nhii->nhi", R[..., m:, m:])[...] = multipliers
         np.subtract(0.0 if base.N is None else base.N, weighted[..., :d, d:], out=N[..., :m])
         return record(object.__new__(QuadraticCost), Q=Q, R=R, N=N, indefinite=True)
+
+
+def _weighted(
+    weights: Float[Array, "*n c"], Y: Float[Array, "*#n k y y"]
+) -> Float[Array, "*n y y"]:
+    """Σ_i weights_i Y_i, also where one Y, k = 1, is that of all rows."""
+    if Y.shape[-3] == 1:
+        return np.asarray(weights.sum(-1)[..., None, None] * Y[..., 0, :, :])
+    return np.asarray((weights[..., None, None] * Y).sum(-3))
 
 
 def _eigh(E: Float[Array, "n d d"]) -> tuple[Float[Array, "n d"], Float[Array, "n d d"]]:

@@ -43,6 +43,11 @@ class MachineBelief:
     degrees: Float[Array, " d"]
     identified: bool = True
 
+    def __getitem__(self, member: int) -> MachineBelief:
+        """One machine of the batch."""
+        own = self.mean[member], self.covariances[member]
+        return MachineBelief(*own, self.noise, self.degrees, self.identified)
+
     @cached_property
     def system(self) -> LinearSystem:
         """The machine as it is expected to be."""
@@ -56,9 +61,8 @@ class MachineBelief:
         as a shared law has them, it is that Y.
         """
         variances = np.diagonal(self.noise)
-        rows = (variances > 0) & self.covariances.any(axis=(-2, -1)).reshape(
-            -1, len(variances)
-        ).any(0)
+        unknown = self.covariances.any((-2, -1)).reshape(-1, len(variances)).any(0)
+        rows = (variances > 0) & unknown
         if not rows.any():
             return np.zeros(self.covariances.shape[:-3] + self.covariances.shape[-2:])
         relative = self.covariances[..., rows, :, :] / variances[rows, None, None]
@@ -82,9 +86,13 @@ class MachineBelief:
 
     @cached_property
     def _roots(self) -> Float[Array, "*batch d y y"]:
-        """A root of each covariance, exactly zero where that is."""
-        values, axes = np.linalg.eigh(self.covariances)
-        return np.asarray(axes * np.sqrt(np.maximum(values, 0.0))[..., None, :])
+        """A root of each covariance, exactly zero where that is, and NaN where it is not finite."""
+        sizes = np.abs(self.covariances).max((-2, -1), keepdims=True)
+        finite = np.isfinite(sizes)
+        unit = self.covariances / np.where(finite & (sizes > 0), sizes, 1.0)
+        values, axes = np.linalg.eigh(np.where(finite, unit, 0.0))
+        roots = axes * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+        return np.where(finite, roots * np.sqrt(sizes), np.nan)
 
 
 def as_system(M: Float[Array, "*batch d y"], noise: Float[Array, "*noises d d"]) -> LinearSystem:

@@ -24,9 +24,10 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule
-from contextual_lqr.belief.cost_search import PlausibleMachines
+from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.posterior import Posterior
 from contextual_lqr.belief.row_radii import row_radii
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
@@ -40,7 +41,7 @@ from contextual_lqr.checks import (
 )
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.lqr.moments import step_moments
-from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
+from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 
 Verdict = Literal["trust", "caution", "do not use"]
@@ -186,15 +187,17 @@ class _Task:
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
         known = None if noise is None else _covariance(noise, d)
         self.reach = row_radii(decoder, beta, delta, known)
-        level = (
-            np.full(d, decoder.noise_level) if known is None else np.sqrt(np.diagonal(known).copy())
-        )
-        rng = np.random.default_rng(0) if rng is None else rng
-        self.thetas, self.noises = Posterior(decoder, level).draw(draws, rng)
+        level = None if known is None else np.sqrt(np.diagonal(known).copy())
+        self.posterior = Posterior.of(decoder, level)
+        self.draws = draws
+        # Every machine is judged by the same numbers, whichever others are certified beside it.
+        self.seed = 0 if rng is None else int(rng.integers(2**63))
 
     def certificates(self, contexts: list[Any], G: Float[Array, "n p y"]) -> list[Certificate]:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
-        machines = PlausibleMachines.of(decoder, G, reach.rows, reach.joint, cost, x)
+        belief = self.posterior.machine(G)
+        triangles = triangles_of(self.posterior.half(G))[:, None]
+        machines = PlausibleMachines(belief.mean, triangles, reach.rows, reach.joint, cost, x)
         nominal = solve(machines.systems(reach.noise), cost)
         good = np.asarray(nominal.solved)
         n = len(G)
@@ -204,14 +207,14 @@ class _Task:
 
         highest = machines.highest(policy, reach.most_noise)
         lowest = machines.lowest(reach.least_noise)
-        upper, lower = np.full(n, np.inf), np.full(n, machines.floor(reach.least_noise))
+        upper, lower = np.full(n, np.inf), np.full(n, cost.floor(x, reach.least_noise))
         if self.bounds:
             upper, multipliers = upper_bounds(machines, policy, reach.most_noise)
             lower = lower_bounds(machines, reach.least_noise, multipliers)
         # The bounds hold to rounding; an interval that excludes what was found would puzzle.
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
         upper[np.isnan(upper)] = np.inf
-        excess, unstable = self._on_draws(G, policy)
+        excess, unstable = self._on_draws(belief, policy)
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
         columns = (
             contexts,
@@ -232,15 +235,13 @@ class _Task:
         ]
 
     def _on_draws(
-        self, G: Float[Array, "n p y"], policy: LinearPolicy
+        self, belief: MachineBelief, policy: LinearPolicy
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The excess over each draw's optimum at the quantile, and the share of growing draws."""
-        draws, d, p = self.thetas.shape
-        (paid, best), unstable = np.empty((2, len(G), draws)), np.empty(len(G))
-        for i, one in enumerate(G):
-            M = (self.thetas.reshape(-1, p) @ one).reshape(draws, d, -1)
-            A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
-            drawn = LinearSystem.unchecked(A, B, self.noises)
+        n = len(belief.mean)
+        (paid, best), unstable = np.empty((2, n, self.draws)), np.empty(n)
+        for i in range(n):
+            drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
             own = LinearPolicy(policy.gains[i])
             paid[i] = policy_cost(own, drawn, self.cost, self.start)
             best[i] = optimal_cost(drawn, self.cost, self.start)

@@ -25,8 +25,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.belief.cost_search import PlausibleMachines
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.certificates.extrapolation import feature_groups
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context import ContextMap, FeatureContext
@@ -85,19 +85,18 @@ def rank_candidates(
     of_targets = G if targets is None else decoder.context_map.matrices(targets)
     require(len(of_targets) > 0, "there are no target machines to learn for")
 
-    nowhere = np.zeros(d)
-    run = PlausibleMachines.of(decoder, G, nowhere, False, cost, x)
-    plain, weighted = _run_moments(decoder, run, dither)
-    wanted = run
+    halves = decoder.posterior.half(G)
+    plain, weighted = _run_moments(decoder, G, cost, x, dither)
+    wanted = halves
     if targets is not None or dither:
-        wanted = PlausibleMachines.of(decoder, of_targets, nowhere, False, cost, x)
-        _, weighted = _run_moments(decoder, wanted, 0.0)
+        wanted = decoder.posterior.half(of_targets)
+        _, weighted = _run_moments(decoder, of_targets, cost, x, 0.0)
     named, prices = one_by_one(candidates), np.zeros((p, p))
     with np.errstate(over="ignore", invalid="ignore"):
-        for half, moment in zip(wanted.change, weighted, strict=True):
+        for half, moment in zip(wanted, weighted, strict=True):
             price = half @ moment @ half.T  # M̃
             prices += np.where(np.isfinite(price).all(), price, 0.0)
-        savings = [_saving(*each, prices) for each in zip(run.change, plain, strict=True)]
+        savings = [_saving(*each, prices) for each in zip(halves, plain, strict=True)]
     total = float(np.trace(prices))
     ranked = np.argsort(-np.array(savings), kind="stable")
     return [Candidate(named[i], savings[i] / max(total, 1e-300), int(i)) for i in ranked]
@@ -155,12 +154,16 @@ def _saving(half: Float[Array, "p y"], moment: Float[Array, "y y"], prices: Arra
 
 
 def _run_moments(
-    decoder: Decoder, machines: PlausibleMachines, dither: float
+    decoder: Decoder,
+    G: Float[Array, "n p y"],
+    cost: QuadraticCost,
+    start: Float[Array, " d"],
+    dither: float,
 ) -> tuple[Float[Array, "n y y"], Float[Array, "n y y"]]:
     """Σ_h E[y yᵀ] of each machine under its controller, and the same weighted by Σ σ_i² P_ii."""
-    M, W = machines.centre, decoder.noise_estimate
+    M, W = decoder.estimate @ G, decoder.noise_estimate
     n, _, y = M.shape
-    solution = solve(machines.systems(W), machines.cost)
+    solution = solve(as_system(M, W), cost)
     solved = np.asarray(solution.solved)
     K = np.where(solved.reshape(n, 1, 1, 1), solution.policy.gains, 0.0)
     values = np.einsum("nhii->nhi", solution.value_matrices)
@@ -169,7 +172,7 @@ def _run_moments(
     weights = np.where(solved.reshape(n, 1), values[:, 1:] @ variances, 0.0)
     plain, weighted = np.zeros((n, y, y)), np.zeros((n, y, y))
     with np.errstate(over="ignore", invalid="ignore"):
-        for h, moment in enumerate(step_moments(M, W, K, machines.start, dither)):
+        for h, moment in enumerate(step_moments(M, W, K, start, dither)):
             plain += moment
             weighted += weights[:, h, None, None] * moment
     finite = np.isfinite(plain + weighted).all((1, 2)).reshape(n, 1, 1)

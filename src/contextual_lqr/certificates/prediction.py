@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.posterior import Posterior
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
 from contextual_lqr.lqr.solve import solve
@@ -36,8 +34,7 @@ class ClosedLoopPrediction:
 
 
 def predict_closed_loop(
-    decoder: Decoder,
-    context: Any,
+    belief: MachineBelief,
     cost: QuadraticCost,
     start: ArrayLike,
     rng: np.random.Generator,
@@ -45,21 +42,21 @@ def predict_closed_loop(
     runs: int = 500,
     band: float = 0.9,
 ) -> ClosedLoopPrediction:
-    """Play the estimate's controller on `runs` posterior draws; the band holds this share of them.
+    """Play the controller of the expected machine on `runs` plausible ones.
 
-    A run counts as exploded when a state passes 10¹⁵⁰; it is held there.
+    The band holds this share of them. A run counts as exploded when a state passes 10¹⁵⁰; it is
+    held there.
     """
     require(runs >= 2, f"runs must be at least 2, not {runs!r}")
     require(0 < band < 1, f"band must be between 0 and 1, not {band!r}")
-    d = len(decoder.estimate)
+    d = len(belief.mean)
     x = as_numbers("start", start, "(d,)", 1)
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
-    G = decoder.context_map.matrix(context)
-    level = np.full(d, decoder.noise_level)
-    thetas, noise = Posterior(decoder, level).draw(runs, rng)
-    policy = solve(decoder.system(context), cost, check=True).policy
-    M = np.concatenate((thetas, decoder.estimate[None])) @ G  # the last is the estimate itself
-    deviations = np.sqrt(np.einsum("nii->ni", noise))
+    policy = solve(belief.system, cost, check=True).policy
+    drawn = belief.draw(runs, rng)
+    M = np.concatenate((drawn.A, drawn.B), -1)
+    M = np.concatenate((M, belief.mean[None]))  # the last is the expected machine, without noise
+    deviations = np.sqrt(np.einsum("nii->ni", drawn.noise))
     deviations = np.concatenate((deviations, np.zeros((1, d))))
     now = np.broadcast_to(x, (runs + 1, d))
     states, inputs = [now], []

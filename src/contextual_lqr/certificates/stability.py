@@ -76,4 +76,5 @@ def _norms(A: Array, B: Array, gains: Array) -> Float[Array, " n"]:
     found = kernels.recursions(
         A, B, Q, np.zeros((1, steps, m, m)), None, None, policy=gains, batch=n, values=True
     )
+    assert found.values is not None  # asked for
     return np.asarray(np.einsum("nii->n", found.values[:, 0]))

@@ -66,8 +66,7 @@ def simulate(
     if not fitted.decoder.rows:
         raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
     seen = predict_closed_loop(
-        fitted.decoder,
-        machine,
+        fitted.decoder.machine(machine),
         described.cost,
         described.start,
         np.random.default_rng(seed),

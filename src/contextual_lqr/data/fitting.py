@@ -138,7 +138,7 @@ def _learnt(
     bad = BadRows() if keep_bad else None
     reader = LogReader(description, part, strict=strict, sort=sort, quarantine=bad)
     decoder = description.new_decoder()
-    machines = Machines(decoder.context_map, decoder.noise_level)
+    machines = Machines(decoder.context_map, float(np.min(decoder.noise_level)))
 
     for rows in reader.batches(told and partial(told, part.number)):
         if only is not None:
@@ -152,7 +152,7 @@ def _learnt(
 def _merged(several: list[Learnt]) -> Learnt:
     """What successive parts of the logs teach together."""
     decoder = several[0].decoder.copy()
-    machines = Machines(decoder.context_map, decoder.noise_level)
+    machines = Machines(decoder.context_map, float(np.min(decoder.noise_level)))
     for one in several[1:]:
         decoder.merge(one.decoder)
     for one in several:

@@ -1,3 +1,5 @@
+from collections.abc import Sequence
+
 from numpy import ndarray
 
 processor: str
@@ -28,7 +30,7 @@ def recursions(
     threads: int,
 ) -> None: ...
 def factor_blocks(
-    columns: list[ndarray],
+    columns: Sequence[ndarray],
     chosen: ndarray | None,
     block: int,
     limit: float,
@@ -36,7 +38,12 @@ def factor_blocks(
 ) -> bool: ...
 def factor_rows(rows: ndarray, triangle: ndarray) -> bool: ...
 def scatter(
-    Y: ndarray, factor: ndarray, centre: ndarray, reach: float, fractions: ndarray
+    Y: ndarray,
+    factor: ndarray,
+    centre: ndarray,
+    reach: float,
+    fractions: ndarray,
+    members: ndarray,
 ) -> None: ...
 def best_decoder(
     thetas: ndarray,

@@ -16,6 +16,7 @@ others are unharmed, and its results are blanked out at the end.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -239,6 +240,18 @@ def scatter(
     sizes = reach * fractions / np.sqrt(np.einsum("nij,nij->n", Y, Y))
     members = np.linalg.solve(factor, _t(Y * sizes[:, None, None]))
     return np.asarray(centre + _t(members))
+
+
+def factor_blocks(
+    columns: Sequence[Array], chosen: Array | None, block: int, limit: float
+) -> Array | None:
+    """Left to `factors.py`, which has LAPACK."""
+    return None
+
+
+def factor_rows(rows: Array) -> Array | None:
+    """Left to `factors.py`, which has LAPACK."""
+    return None
 
 
 def _t(M: Array) -> Array:

@@ -218,6 +218,14 @@ class QuadraticCost(Displayed):
         """The sum of Q over all states but the first, which alone are moved by noise."""
         return read_only(self.Q[..., 1:, :, :].sum(-3))
 
+    def floor(self, start: Float[Array, " d"], noise: Float[Array, "d d"]) -> float:
+        """What every machine costs at least: the start, and the noise of each step once."""
+        if self.indefinite:
+            return -np.inf
+        if self.N is not None:
+            return 0.0
+        return float(start @ self.Q[0] @ start + np.vdot(self.later_weights, noise))
+
     @cached_property
     def batch_shape(self) -> tuple[int, ...]:
         """The leading axes: () for one cost."""

@@ -4,7 +4,7 @@
     for every machine:
         plan = agent.ask(context)                  # what to play
         trajectory = ...                           # play it: inputs plan.input(step, state)
-        agent.tell(context, trajectory)            # what came of it
+        agent.tell(plan, trajectory)               # what came of it
 
 `agent.episode` is the same as a loop over the steps of a real machine.
 """
@@ -33,7 +33,8 @@ from contextual_lqr.planning import Cautious, Choice, PlanningProblem, Strategy
 from contextual_lqr.planning.plan import Plan
 from contextual_lqr.planning.serialization import read, written
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
+_REMEMBERED = 1024  # decoders that `output` draws from: a sample of all, once there are more
 
 
 class Output(NamedTuple):
@@ -48,8 +49,8 @@ class Agent:
 
     `noise_level` is the rough standard deviation of a step's noise, a number or one for each state
     coordinate, zero where a coordinate is exact. The regularisation is its square unless given: the
-    prior then says that entries of Θ are of the order of one. The beta is the determinant form
-    with ‖Θ‖ of that order and δ = 0.1, unless given.
+    prior then says that entries of Θ are of the order of one. β is that of the determinant form
+    with ‖Θ‖ of that order and δ = 0.1, unless given. `seed` is a whole number or a `Generator`.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Agent:
         noise_level: ArrayLike = 0.01,
         regularisation: float | None = None,
         beta: float | BetaRule | None = None,
-        seed: int = 0,
+        seed: int | np.random.Generator = 0,
         *,
         input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
     ) -> None:
@@ -81,26 +82,25 @@ class Agent:
             f"beta must be a finite number of at least 0, or a rule, not {beta!r}",
         )
         require(
-            isinstance(seed, int | np.integer) and seed >= 0,
-            f"seed must be a whole number of at least 0, not {seed!r}",
+            isinstance(seed, np.random.Generator)
+            or (isinstance(seed, int | np.integer) and seed >= 0),
+            f"seed must be a whole number of at least 0, or a Generator, not {seed!r}",
         )
         limit = np.shape(getattr(strategy, "state_limit", None) or 1.0)
         require(limit in ((), (d,)), f"state_limit must be a number or {d} of them, not {limit}")
         self.cost = cost
         self.start = _start(start, d)
         self.strategy: Strategy = Cautious() if strategy is None else strategy
-        self.noise_level = frozen(np.broadcast_to(level, (d,)))
-        largest, least = float(level.max()), float(level[level > 0].min())
         self.decoder = Decoder(
             context_map.sized(d, m),
-            largest**2 if regularisation is None else regularisation,
-            noise_level=least,
+            float(level.max()) ** 2 if regularisation is None else regularisation,
+            noise_level=np.broadcast_to(level, (d,)),
         )
         self.beta = beta
         self.input_bounds = None if input_bounds is None else _bounds(input_bounds, m)
         self._rng = np.random.default_rng(seed)
-        self._open: list[Plan] = []  # asked for, and not told yet
-        self._played: list[Array] = []  # Θ̃ of the plans that were told
+        self._told_plans = 0
+        self._played: list[Array] = []  # Θ̃ of plans that were told,
         self._estimates: list[Array] = []  # and the estimates they were made from
 
     # -- one episode -----------------------------------------------------------------------------
@@ -119,19 +119,25 @@ class Agent:
         except BaseException:
             self._rng.bit_generator.state = before
             raise
-        plan = self._plan(context, choice, problem.cost)
-        self._open = [*self._open[-99:], plan]  # plans that are never told are forgotten in the end
-        return plan
+        return self._plan(context, choice, problem.cost)
 
-    def tell(self, context: Any, trajectory: Trajectory) -> None:
-        """Learn from an episode, whoever played it, however long it was: all of it or nothing."""
-        self.decoder.update(context, trajectory)
-        for plan in reversed(self._open):
-            if plan.was_played(trajectory):
-                self._played.append(plan.theta)
-                self._estimates.append(plan.estimate)
-                self._open = [other for other in self._open if other is not plan]
-                break
+    def tell(self, plan_or_context: Any, trajectory: Trajectory) -> None:
+        """Learn from an episode, however long it was: all of it, or nothing.
+
+        Give the plan that was played, or, for an episode that someone else chose, the context.
+        """
+        plan = plan_or_context if isinstance(plan_or_context, Plan) else None
+        self.decoder.update(plan_or_context if plan is None else plan.context, trajectory)
+        if plan is None:
+            return
+        self._told_plans += 1
+        place = len(self._played)
+        if place == _REMEMBERED:  # any plan so far remains with the same probability
+            place = int(self._rng.integers(self._told_plans))
+            if place >= _REMEMBERED:
+                return
+        self._played[place : place + 1] = [plan.theta]
+        self._estimates[place : place + 1] = [plan.estimate]
 
     @contextmanager
     def episode(
@@ -175,23 +181,19 @@ class Agent:
         """Write all of the agent, its random state included, so that it resumes bit for bit."""
         decoder, arrays = self.decoder.state()
         arrays |= {"Q": self.cost.Q, "R": self.cost.R, "start": self.start}
-        arrays |= {"noise_level": self.noise_level}
         if self.cost.N is not None:
             arrays["N"] = self.cost.N
         if self.input_bounds is not None:
             arrays["input_bounds"] = np.stack(self.input_bounds)
         if self._played:
             arrays |= {"played": np.stack(self._played), "estimates": np.stack(self._estimates)}
-        for i, plan in enumerate(self._open):
-            arrays |= {f"open{i}.gains": plan.policy.gains, f"open{i}.offsets": plan.offsets}
-            arrays |= {f"open{i}.theta": plan.theta, f"open{i}.estimate": plan.estimate}
         state = {
             "decoder": decoder,
             "random": self._rng.bit_generator.state,
             "strategy": written(self.strategy),
             "beta": written(self.beta),
             "indefinite": self.cost.indefinite,
-            "open": [plan.promised_cost for plan in self._open],
+            "told_plans": self._told_plans,
             "own_beta": self.beta is not None and written(self.beta) is None,
         }
         save_arrays(path, "agent", FORMAT_VERSION, state, arrays)
@@ -227,7 +229,7 @@ class Agent:
                 ),
                 arrays["start"],
                 read(state["strategy"]) if strategy is None else strategy,
-                arrays["noise_level"],
+                decoder.noise_level,
                 decoder.regularisation,
                 read(state["beta"]) if beta is None else beta,
                 input_bounds=None if bounds is None else (bounds[0], bounds[1]),
@@ -243,20 +245,17 @@ class Agent:
                 "its decoders played and estimated do not fit together",
             )
             agent._played, agent._estimates = list(played), list(estimates)
-            agent._open = [agent._reopened(i, J, arrays) for i, J in enumerate(state["open"])]
+            agent._told_plans = state["told_plans"]
+            require(
+                type(agent._told_plans) is int and agent._told_plans >= len(played) <= _REMEMBERED,
+                f"it counts {agent._told_plans!r} plans, and holds {len(played)}",
+            )
             agent._rng.bit_generator.state = state["random"]
         except (FormatError, OwnRuleError):
             raise
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"{path} is damaged: {error}") from error
         return agent
-
-    def _reopened(self, i: int, promised: float, arrays: dict[str, Array]) -> Plan:
-        parts = [arrays[f"open{i}.{part}"] for part in ("gains", "theta", "estimate", "offsets")]
-        policy = LinearPolicy(parts[0])
-        return Plan(
-            None, policy, parts[1], promised, None, {}, parts[2], parts[3], self.input_bounds
-        )
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -269,28 +268,29 @@ class Agent:
             raise InputError(f"the cost must be one for {sizes[0]} states and {sizes[1]} inputs")
         G = self.decoder.context_map.matrix(context)
         x = self.start if start is None else _start(start, sizes[0])
-        return PlanningProblem(self.decoder, G, cost, x, self.noise_level, self._beta(G))
+        return PlanningProblem(self.decoder, G, cost, x, self._beta(G))
 
     def _beta(self, G: Array) -> float | BetaRule:
         if self.beta is not None:
             return self.beta
         # √λ c_Θ is then √(dp) noise levels: entries of Θ of the order of noise_level / √λ.
-        unit = self.noise_level.max() / np.sqrt(self.decoder.regularisation)
-        size = float(unit * np.sqrt(len(self.start) * len(G)))
-        return DeterminantBeta(size, float(self.noise_level.max()), 0.1)
+        level = float(np.max(self.decoder.noise_level))
+        size = float(level * np.sqrt(len(self.start) * len(G) / self.decoder.regularisation))
+        return DeterminantBeta(size, level, 0.1)
 
     def _plan(self, context: Any, choice: Choice, cost: QuadraticCost) -> Plan:
         offsets = np.zeros((cost.horizon - 1, cost.input_size))
         if choice.dither is not None:
             offsets = self._dither(choice.dither)
+        estimate = self.decoder.estimate
         return Plan(
             context,
             choice.policy,
-            choice.theta,
+            estimate if choice.theta is None else choice.theta,
             choice.promised_cost,
             choice.dither,
             choice.diagnostics,
-            self.decoder.estimate,
+            estimate,
             offsets,
             self.input_bounds,
         )
@@ -358,7 +358,8 @@ class Episode:
         if played < 1:
             return
         inputs = np.stack(self._inputs[:played])
-        self._agent.tell(self._context, Trajectory(np.stack(self._states), inputs))
+        played_as = self._context if self.plan is None else self.plan
+        self._agent.tell(played_as, Trajectory(np.stack(self._states), inputs))
 
     def _replanned(self, x: Array, step: int) -> Array:
         whole, agent = self._problem, self._agent
@@ -371,9 +372,7 @@ class Episode:
             indefinite=whole.cost.indefinite,
         )
         assert self._believed is not None
-        now = PlanningProblem(
-            self._believed, whole.context_matrix, rest, x, whole.noise_level, whole.beta
-        )
+        now = PlanningProblem(self._believed, whole.context_matrix, rest, x, whole.beta)
         u, covariance = agent.strategy.next_input(now, agent._rng)
         if covariance is not None:
             u = u + agent._dither(covariance)

@@ -1,8 +1,8 @@
 """The safe default: the policy that is good on nearly all plausible machines, and careful probing.
 
-Glossary. Y = GᵀV⁻¹G says how little is known of [A, B]: the unknown part of the effect of (x, u)
-has the variance noise · (x, u)ᵀ Y (x, u). Y_uu is its block of the inputs; S is the covariance of
-the dither.
+Glossary. Y, the belief's `prediction_gram`, says how little is known of [A, B]: the unknown part of
+the effect of (x, u) has the variance noise · (x, u)ᵀ Y (x, u). Y_uu is its block of the inputs; S
+is the covariance of the dither.
 """
 
 from __future__ import annotations
@@ -15,8 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.linalg import cho_factor, cho_solve
 
-from contextual_lqr.belief.factors import solve_triangle
-from contextual_lqr.belief.posterior import Posterior
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.checks import record, require
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, ModelUncertainty
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
@@ -88,20 +87,16 @@ class Cautious:
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
         """A plan for a whole episode."""
-        cost, x = problem.cost, problem.start
+        cost, x, belief = problem.cost, problem.start, problem.machine
         self._require_limit(len(x))
         d, m, steps = cost.state_size, cost.input_size, cost.horizon - 1
-        posterior, Y = Posterior(problem.decoder, problem.noise_level), prediction_gram(problem)
-        estimate = problem.decoder.estimate
 
-        nominal = problem.systems(estimate, np.diag(posterior.variance))
-        hedged = solve(nominal, cost, uncertainty=_spread(posterior, Y, self.aversions))
+        hedged = solve(belief.system, cost, uncertainty=_uncertainty(belief, self.aversions))
         candidates = [*hedged.policy.gains[hedged.solved], np.zeros((steps, m, d))]
         aversions = [*np.array(self.aversions)[hedged.solved], np.inf]
 
-        thetas, noise = posterior.draw(self.draws + self.stress, rng)
-        thetas[self.draws :] += (self.stretch - 1) * (thetas[self.draws :] - estimate)
-        machines = problem.systems(thetas, noise)
+        stretch = np.repeat([1.0, self.stretch], [self.draws, self.stress])
+        machines = belief.draw(self.draws + self.stress, rng, stretch=stretch)
         costs = np.stack([policy_cost(LinearPolicy(K), machines, cost, x) for K in candidates])
         plain = costs[:, : self.draws]
         score = _upper(plain, self.level)
@@ -117,12 +112,11 @@ class Cautious:
         policy = LinearPolicy(candidates[best])
 
         ramp = 1 / np.arange(steps, 0, -1.0)
-        shape = (ramp / ramp.mean())[:, None, None] * _inverse(Y[d:, d:])
+        shape = (ramp / ramp.mean())[:, None, None] * _inverse(belief.prediction_gram[d:, d:])
         size = self.probe**2
-        if problem.decoder.rows >= estimate.shape[1]:  # the draws are more than the prior
-            dithered = np.asarray(policy_cost(policy, machines, cost, x, dither=shape))[
-                : self.draws
-            ]
+        if belief.identified:
+            dithered = np.asarray(policy_cost(policy, machines, cost, x, dither=shape))
+            dithered = dithered[: self.draws]
             with np.errstate(invalid="ignore"):
                 regret = plain[best] - np.asarray(optimal_cost(machines, cost, x))[: self.draws]
                 extra = dithered - plain[best]
@@ -138,7 +132,6 @@ class Cautious:
             size *= part
         return Choice(
             policy,
-            estimate,
             min(float(np.median(plain[best])), _LARGEST),
             dither=size * shape,
             diagnostics={
@@ -153,24 +146,23 @@ class Cautious:
         self, problem: PlanningProblem, rng: np.random.Generator
     ) -> tuple[Float[Array, " m"], Float[Array, "m m"] | None]:
         """The next input alone, and the covariance of its dither."""
-        cost, x = problem.cost, problem.start
+        cost, x, belief = problem.cost, problem.start, problem.machine
         self._require_limit(len(x))
         d, steps = cost.state_size, cost.horizon - 1
-        posterior, Y = Posterior(problem.decoder, problem.noise_level), prediction_gram(problem)
+        expected, Y = belief.system, belief.prediction_gram
         unknown = Y[d:, d:]
-        known = problem.decoder.rows >= len(problem.context_matrix)
-        nominal = problem.systems(problem.decoder.estimate, np.diag(posterior.variance))
-        both = solve(nominal, cost, uncertainty=_spread(posterior, Y, (self.step_aversion, 0.0)))
+        both = solve(expected, cost, uncertainty=_uncertainty(belief, (self.step_aversion, 0.0)))
         S, size = _inverse(unknown), self.step_probe**2
         u = np.zeros(cost.input_size)
         if both.solved.all():
             u = both.policy.gains[0, 0] @ x
-            u = u * min(1.0, (self.trust if known else self.early_trust) / _length(u, unknown))
-        if known and both.solved.all():
+            trust = self.trust if belief.identified else self.early_trust
+            u = u * min(1.0, trust / _length(u, unknown))
+        if belief.identified and both.solved.all():
             hedged, certain = np.asarray(both.cost(x))
             P = both.value_matrices[0, 1]
-            weight = self.step_aversion * float(posterior.row_variance @ np.diagonal(P))
-            curvature = cost.R[0] + nominal.B.T @ P @ nominal.B + weight * unknown
+            doubt = np.einsum("rr,rij->ij", P, belief.covariances[:, d:, d:])
+            curvature = cost.R[0] + expected.B.T @ P @ expected.B + self.step_aversion * doubt
             dither_cost = steps * float((curvature * S).sum())
             size = min(size, self.budget * max(float(hedged - certain), 0.0) / dither_cost)
         if self.state_limit is None:
@@ -178,9 +170,11 @@ class Cautious:
         # The boldest of a few whose next state keeps the limit, as far as is known; else nothing.
         for scale, dither in ((1.0, size), (0.5, size), (0.25, size / 4), (0.0, size / 16)):
             y = np.concatenate((x, scale * u))
-            variance = posterior.variance * (1 + y @ Y @ y + dither * len(u))
-            variance = variance + dither * np.diagonal(nominal.B @ S @ nominal.B.T)
-            mean = nominal.A @ x + nominal.B @ (scale * u)
+            unsure = np.einsum("i,rij,j->r", y, belief.covariances, y)
+            unsure += dither * np.einsum("rij,ij->r", belief.covariances[:, d:, d:], S)
+            variance = np.diagonal(belief.noise) + unsure
+            variance = variance + dither * np.diagonal(expected.B @ S @ expected.B.T)
+            mean = expected.A @ x + expected.B @ (scale * u)
             if (np.abs(mean) + 3 * np.sqrt(variance) <= self.state_limit).all():
                 return scale * u, dither * S
         return 0.0 * u, None
@@ -212,22 +206,16 @@ def _plain(limit: Array) -> float | tuple[float, ...]:
     return float(limit) if limit.ndim == 0 else tuple(float(one) for one in limit)
 
 
-def prediction_gram(problem: PlanningProblem) -> Float[Array, "y y"]:
-    """Y = GᵀV⁻¹G, by one triangular solve."""
-    half = solve_triangle(problem.decoder.factor, problem.context_matrix, transposed=True)
-    return np.asarray(half.T @ half)
-
-
 def _upper(costs: Float[Array, "*plans draws"], level: float) -> Array:
     """The quantile, or the next higher cost: `np.quantile(..., method="higher")` in less time."""
     place = math.ceil(level * (costs.shape[-1] - 1))
     return np.asarray(np.partition(costs, place)[..., place])
 
 
-def _spread(posterior: Posterior, Y: Array, aversions: tuple[float, ...]) -> ModelUncertainty:
-    # Variances times a Gram matrix: nothing to check.
-    rows = np.outer(aversions, posterior.row_variance)[..., None, None]
-    return record(object.__new__(ModelUncertainty), covariances=rows * Y)
+def _uncertainty(belief: MachineBelief, aversions: tuple[float, ...]) -> ModelUncertainty:
+    """What is unknown of the machine, more and less of it."""
+    covariances = np.reshape(aversions, (-1, 1, 1, 1)) * belief.covariances
+    return record(object.__new__(ModelUncertainty), covariances=covariances)
 
 
 def _inverse(Y: Array) -> Array:

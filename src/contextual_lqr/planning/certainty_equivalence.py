@@ -1,4 +1,4 @@
-"""Certainty equivalence: play the estimate as if it were the truth, with dither."""
+"""Certainty equivalence: play the expected machine as if it were the true one, with dither."""
 
 from __future__ import annotations
 
@@ -21,14 +21,12 @@ class CertaintyEquivalence(PlansEpisodes):
         require(0 <= self.dither < np.inf, f"dither must be at least 0, not {self.dither!r}")
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
-        """The estimate's policy."""
-        theta = problem.decoder.estimate
-        solution = solve(problem.systems(theta), problem.cost, check=True)
+        """The policy of the expected machine."""
+        solution = solve(problem.machine.system, problem.cost, check=True)
         m = problem.cost.input_size
         covariance = np.broadcast_to(self.dither**2 * np.eye(m), (problem.cost.horizon - 1, m, m))
         return Choice(
             solution.policy,
-            theta,
             float(solution.cost(problem.start)),
             dither=covariance if self.dither else None,
         )

@@ -1,7 +1,8 @@
 """True optimism: the decoder of the confidence set that promises the lowest cost (eq. solve-fou).
 
-In the coordinates Θ = Θ̂ + √β X R⁻ᵀ the set is the unit ball ‖X‖_F ≤ 1, and the machine's dynamics
-are [A, B] = M + X S with M = Θ̂ G and S = √β R⁻ᵀ G. The cost is not convex in X: several starts
+For one machine only M = Θ G counts, and the image of the confidence ellipsoid is one again: with
+the QR decomposition R⁻ᵀG = Q T it holds [A, B] = Θ̂ G + √β X T for all ‖X‖_F ≤ 1, X (d, d+m), and
+the Θ of the set that gives it is Θ̂ + √β X Qᵀ R⁻ᵀ. The cost is not convex in X: several starts
 descend together, by conditional-gradient and projected steps, then the best by BFGS on the sphere.
 """
 
@@ -14,12 +15,13 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet
+from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
 from contextual_lqr.belief.factors import solve_triangle
+from contextual_lqr.belief.lagrangian_bounds import lower_bounds
 from contextual_lqr.checks import require
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.solve import cost_and_gradient, optimal_cost, solve
 from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisodes, apply_to_each
-from contextual_lqr.planning.relaxation import lower_bound
 from contextual_lqr.planning.sampled_optimism import accepted, require_bounds
 
 _JUMPS = np.array([1.0, 0.5, 0.2, 0.05])[:, None, None]  # towards the minimiser of the linear part
@@ -68,9 +70,9 @@ class Optimism(PlansEpisodes):
         promised = float(solution.cost(problem.start))
         diagnostics = {"beta": plausible.beta, "distance": float(plausible.distance(theta))}
         if self.certify:
-            bound = min(lower_bound(problem, plausible), promised)
+            bound = min(ball.lower_bound(), promised)
             diagnostics |= {"lower_bound": bound, "gap": (promised - bound) / max(promised, 1e-300)}
-        return Choice(solution.policy, theta, promised, diagnostics=diagnostics)
+        return Choice(solution.policy, promised, theta, diagnostics=diagnostics)
 
     def _descend(self, ball: _Ball, rng: np.random.Generator) -> tuple[Array, float]:
         """Coordinates and cost of the best point found."""
@@ -108,29 +110,40 @@ class _Ball:
         self._problem, self._plausible, self._value_bound = problem, plausible, value_bound
         self._scale = float(np.sqrt(plausible.beta))
         G, R, centre = problem.context_matrix, plausible.factor, plausible.estimate
-        half = solve_triangle(R, G, transposed=True)
-        d, M, S = len(centre), centre @ G, self._scale * half
-        self._centre = M[:, :d], M[:, d:]  # [A, B] of the estimate, and its change with X
+        self._Q, T = np.linalg.qr(solve_triangle(R, G, transposed=True))
+        d, self._M, S = len(centre), centre @ G, self._scale * T
+        self._centre = (
+            self._M[:, :d],
+            self._M[:, d:],
+        )  # [A, B] of the estimate, and its change with X
         self._change = np.ascontiguousarray(S[:, :d]), np.ascontiguousarray(S[:, d:])
-        self.shape = centre.shape
+        self._T, self.shape = T, (d, len(T))
         self.centre, self.free = np.zeros(self.shape), plausible.free
-        zero = (
-            self.free * -centre @ R.T / max(self._scale, 1e-300)
-        )  # Θ = 0, or the nearest the ball has
+        # Θ = 0, or the nearest the ball has.
+        zero = self.free * -centre @ R.T @ self._Q / max(self._scale, 1e-300)
         self.zero = zero / max(1.0, _norm(zero).item())
 
-    def theta(self, X: Float[Array, "d p"]) -> Float[Array, "d p"]:
-        change = solve_triangle(self._plausible.factor, self._scale * X.T)
+    def theta(self, X: Float[Array, "d y"]) -> Float[Array, "d p"]:
+        """The decoder of the set that has these coordinates."""
+        change = solve_triangle(self._plausible.factor, self._scale * self._Q @ X.T)
         return np.asarray(self._plausible.estimate + change.T)
 
-    def cost(self, X: Float[Array, "n d p"]) -> Float[Array, " n"]:
+    def lower_bound(self) -> float:
+        """What every machine of the set costs at least."""
+        problem, reach = self._problem, self._scale * self.free[:, 0]
+        T = triangles_of(self._T)[None, None]
+        task = problem.cost, problem.start
+        machines = PlausibleMachines(self._M[None], T, reach, True, *task)
+        return float(lower_bounds(machines, problem.noise)[0])
+
+    def cost(self, X: Float[Array, "n d y"]) -> Float[Array, " n"]:
         systems, problem = self._systems(X), self._problem
         J = optimal_cost(systems, problem.cost, problem.start)
         return accepted(problem, systems, np.asarray(J), self._value_bound)
 
     def cost_and_gradient(
-        self, X: Float[Array, "n d p"]
-    ) -> tuple[Float[Array, " n"], Float[Array, "n d p"]]:
+        self, X: Float[Array, "n d y"]
+    ) -> tuple[Float[Array, " n"], Float[Array, "n d y"]]:
         """The cost and its gradient, zero where it overflows."""
         systems, problem = self._systems(X), self._problem
         J, (dA, dB) = cost_and_gradient(systems, problem.cost, problem.start)

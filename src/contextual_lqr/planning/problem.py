@@ -1,8 +1,7 @@
 """What a strategy is given before an episode, and what it answers.
 
-A strategy is a rule for choosing what to play on a machine, from what the decoder has learnt. It
-sees a `PlanningProblem` and returns a `Choice`; it keeps no state, and all its randomness is the
-generator it is handed.
+A strategy is a rule for choosing what to play on a machine. It sees a `PlanningProblem` and returns
+a `Choice`; it keeps no state, and all its randomness is the generator it is handed.
 """
 
 from __future__ import annotations
@@ -17,6 +16,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
 
 
@@ -30,55 +30,57 @@ def apply_to_each(
 
 @dataclass(frozen=True, eq=False)
 class PlanningProblem:
-    """All that may be known when an episode, or the rest of one, is planned."""
+    """All that may be known when an episode, or the rest of one, is planned.
+
+    `machine` is what is believed about the machine. The paper's strategies choose a Θ, and take
+    the decoder, the context matrix and the confidence set as well.
+    """
 
     decoder: Decoder
     context_matrix: Float[Array, "p y"]
     cost: QuadraticCost
     start: Float[Array, " d"]
-    noise_level: Float[Array, " d"]
     beta: float | BetaRule
+
+    @cached_property
+    def machine(self) -> MachineBelief:
+        """What is believed about this machine."""
+        return self.decoder.posterior.machine(self.context_matrix)
 
     @cached_property
     def noise(self) -> Float[Array, "d d"]:
         """The covariance of a step's noise, as roughly as the level is known."""
-        W = np.zeros((len(self.noise_level), len(self.noise_level)))
-        W.flat[:: len(W) + 1] = self.noise_level**2
+        d = len(self.start)
+        W = np.zeros((d, d))
+        W.flat[:: d + 1] = np.square(self.decoder.noise_level)
         return W
 
     @cached_property
     def floor(self) -> float:
-        """What every machine costs at least: the start, and the noise of each step once."""
-        if self.cost.indefinite:
-            return -np.inf
-        if self.cost.N is not None:
-            return 0.0
-        at_start = self.start @ self.cost.Q[0] @ self.start
-        return float(at_start + np.vdot(self.cost.later_weights, self.noise))
+        """What every machine costs at least, at the declared noise level."""
+        return self.cost.floor(self.start, self.noise)
 
     def confidence_set(self, beta: float | BetaRule | None = None) -> ConfidenceSet:
-        """The plausible decoders, of the agent's beta unless another is given."""
+        """The plausible decoders, of the agent's β unless another is given."""
         return ConfidenceSet(self.decoder, self.beta if beta is None else beta)
 
-    def systems(
-        self, thetas: Float[Array, "*batch d p"], noise: Float[Array, "*batch d d"] | None = None
-    ) -> LinearSystem:
+    def systems(self, thetas: Float[Array, "*batch d p"]) -> LinearSystem:
         """This machine, if the decoder were Θ."""
         d, G = len(self.start), self.context_matrix
         A, B = apply_to_each(thetas, G[:, :d]), apply_to_each(thetas, G[:, d:])
-        return LinearSystem.unchecked(A, B, self.noise if noise is None else noise)
+        return LinearSystem.unchecked(A, B, self.noise)
 
 
 @dataclass(frozen=True, eq=False)
 class Choice:
-    """The policy to play, the decoder it comes from, and the cost that decoder promises.
+    """The policy to play, the cost that it promises, and the Θ it comes from, if one was chosen.
 
     `dither` is the covariance, (H-1, m, m), of what is added to the inputs; None: nothing.
     """
 
     policy: LinearPolicy
-    theta: Float[Array, "d p"]
     promised_cost: float
+    theta: Float[Array, "d p"] | None = None
     dither: Float[Array, "steps m m"] | None = None
     diagnostics: dict[str, Any] = field(default_factory=dict)
 
@@ -88,7 +90,7 @@ class Strategy(Protocol):
     """A rule for what to play."""
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
-        """A plan for the episode that starts in this problem."""
+        """A plan for the episode."""
         ...
 
     def next_input(
@@ -102,7 +104,7 @@ class PlansEpisodes:
     """A strategy whose next input is simply the first of a plan for the rest of the episode."""
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
-        """A plan for the episode that starts in this problem."""
+        """A plan for the episode."""
         raise TypeError(f"{type(self).__name__} must say what it chooses")
 
     def next_input(

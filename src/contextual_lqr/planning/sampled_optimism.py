@@ -50,10 +50,10 @@ class SampledOptimism(PlansEpisodes):
         theta = plausible.estimate if best.which < 0 else thetas[best.which].copy()
         if best.which >= 0 and self.play == "optimistic":
             policy = record(object.__new__(LinearPolicy), gains=read_only(best.gains))
-            return Choice(policy, theta, best.cost, diagnostics=diagnostics)
+            return Choice(policy, best.cost, theta, diagnostics=diagnostics)
         solution = solve(problem.systems(plausible.estimate), problem.cost, check=True)
         promised = best.cost if best.which >= 0 else float(solution.cost(problem.start))
-        return Choice(solution.policy, theta, promised, diagnostics=diagnostics)
+        return Choice(solution.policy, promised, theta, diagnostics=diagnostics)
 
 
 def best_of(problem: PlanningProblem, thetas: Array) -> kernels.Best:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from contextual_lqr.belief.posterior import Posterior
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.checks import require
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisodes
@@ -27,14 +27,15 @@ class ThompsonSampling(PlansEpisodes):
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
         """The policy of one draw."""
-        posterior = Posterior(problem.decoder, problem.noise_level)
+        posterior = problem.decoder.posterior
         for _ in range(self.attempts):
             thetas, noise = posterior.draw(1, rng)
-            solution = solve(problem.systems(thetas[0], noise[0]), problem.cost)
+            drawn = as_system(thetas[0] @ problem.context_matrix, noise[0])
+            solution = solve(drawn, problem.cost)
             if solution.solved:
                 theta = thetas[0]
                 break
         else:
             theta = problem.decoder.estimate
             solution = solve(problem.systems(theta), problem.cost, check=True)
-        return Choice(solution.policy, theta, float(solution.cost(problem.start)))
+        return Choice(solution.policy, float(solution.cost(problem.start)), theta)

@@ -189,18 +189,19 @@ void decode(const double *thetas, std::int64_t count, int d, int m, int p, const
     }
 }
 
-void scatter(double *Y, std::int64_t count, int d, int p, const double *R, const double *centre,
-             double reach, const double *fractions) {
-    for (std::int64_t n = 0; n < count; ++n, Y += d * p) {
+void scatter(const double *Y, std::int64_t count, int d, int p, const double *R,
+             const double *centre, double reach, const double *fractions, double *members) {
+    for (std::int64_t n = 0; n < count; ++n, Y += d * p, members += d * p) {
         const double size = reach * fractions[n] / __builtin_sqrt(dot(Y, Y, d * p));
-        for (int k = p - 1; k >= 0; --k) {  // Y <- Y R⁻ᵀ, from the last column on
+        for (int e = 0; e < d * p; ++e) members[e] = Y[e];
+        for (int k = p - 1; k >= 0; --k) {  // Y R⁻ᵀ, from the last column on
             const double *row = R + k * p, inverse = 1 / row[k];
             for (int i = 0; i < d; ++i) {
-                double *y = Y + i * p;
+                double *y = members + i * p;
                 y[k] = (y[k] - dot(y + k + 1, row + k + 1, p - k - 1)) * inverse;
             }
         }
-        for (int e = 0; e < d * p; ++e) Y[e] = centre[e] + size * Y[e];
+        for (int e = 0; e < d * p; ++e) members[e] = centre[e] + size * members[e];
     }
 }
 

@@ -17,10 +17,11 @@ using Factoring = bool(const double *const *columns, int n, const std::int64_t *
 using RowFactoring = bool(const double *rows, std::int64_t count, int n, double *triangle,
                           double *work, std::int64_t *order);
 
-// Y <- centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each of `count` matrices Y (d × p): directions
-// become members of the ellipsoid around the centre. R (p × p) is an upper triangle, row by row.
-using Scattering = void(double *Y, std::int64_t count, int d, int p, const double *R,
-                        const double *centre, double reach, const double *fractions);
+// centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each of `count` matrices Y (d × p): directions become
+// members of the ellipsoid around the centre. R (p × p) is an upper triangle, row by row.
+using Scattering = void(const double *Y, std::int64_t count, int d, int p, const double *R,
+                        const double *centre, double reach, const double *fractions,
+                        double *members);
 
 // [A, B] = Θ G for each of `count` decoders Θ (d × p); G is p × (d + m). `work` has room for
 // (p + 1) · (d + m + 3) numbers.

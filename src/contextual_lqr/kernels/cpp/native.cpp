@@ -1,4 +1,4 @@
-// The door between NumPy and the compiled recursions: checks nothing but sizes, and copies nothing.
+// The door between NumPy and the compiled recursions: it checks nothing but sizes.
 //
 // Every operand has one leading batch axis, of the batch's length or 1 (shared by all members).
 
@@ -130,12 +130,12 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     run(problem, std::max(threads, 1));
 }
 
-bool factor_blocks(const nb::list &columns, const std::optional<Places> &chosen, std::int64_t block,
+bool factor_blocks(const nb::sequence &columns, const std::optional<Places> &chosen, std::int64_t block,
                    double limit, const Out &triangles) {
     std::vector<In> arrays;
     std::vector<const double *> starts;
     for (nb::handle one : columns) {
-        arrays.push_back(nb::cast<In>(one, false));
+        arrays.push_back(nb::cast<In>(one));
         starts.push_back(arrays.back().data());
         if (arrays.back().ndim() != 1 || arrays.back().size() != arrays[0].size())
             throw std::invalid_argument("the columns must have one length");
@@ -170,13 +170,15 @@ bool factor_rows(const In &rows, const Out &triangle) {
                                order.data());
 }
 
-void scatter(const Out &Y, const In &factor, const In &centre, double reach, const In &fractions) {
+void scatter(const In &Y, const In &factor, const In &centre, double reach, const In &fractions,
+             const Out &members) {
     require(Y.ndim() == 3, "Y must be a stack of matrices");
     const auto count = Y.shape(0), d = Y.shape(1), p = Y.shape(2);
-    require(factor.size() == p * p && centre.size() == d * p && fractions.size() == count,
+    require(factor.size() == p * p && centre.size() == d * p && fractions.size() == count &&
+                members.size() == count * d * p,
             "the sizes of the ellipsoid do not fit together");
     kernels.scatter(Y.data(), std::int64_t(count), int(d), int(p), factor.data(), centre.data(),
-                    reach, fractions.data());
+                    reach, fractions.data(), members.data());
 }
 
 // The decoder whose machine costs least, its cost, how many cannot be believed, and the gains.
@@ -290,37 +292,38 @@ int play(const In &A, const In &B, const In &gains, const In &offsets, const In 
 
 NB_MODULE(native, module) {
     module.doc() = "The recursions of reference.py, compiled.";
-    // Nothing is converted: an output that were copied would be filled and lost.
+    // Operands may lie in memory as they like: what is not in rows of doubles is copied. Results are
+    // not converted: a copy would be filled and lost.
     module.def("recursions", &recursions, nb::arg("d"), nb::arg("m"), nb::arg("horizon"),
-               nb::arg("batch"), nb::arg("A").noconvert(), nb::arg("B").noconvert(),
-               nb::arg("Q").noconvert(), nb::arg("R").noconvert(), nb::arg("N").none().noconvert(),
-               nb::arg("noise").none().noconvert(), nb::arg("start").none().noconvert(),
-               nb::arg("policy").none().noconvert(), nb::arg("dither").none().noconvert(),
-               nb::arg("covariances").none().noconvert(), nb::arg("gains").none().noconvert(),
+               nb::arg("batch"), nb::arg("A"), nb::arg("B"),
+               nb::arg("Q"), nb::arg("R"), nb::arg("N").none(),
+               nb::arg("noise").none(), nb::arg("start").none(),
+               nb::arg("policy").none(), nb::arg("dither").none(),
+               nb::arg("covariances").none(), nb::arg("gains").none().noconvert(),
                nb::arg("values").none().noconvert(), nb::arg("constants").none().noconvert(),
                nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
                nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),
                nb::arg("failed_step").noconvert(), nb::arg("threads"));
     module.def("factor_blocks", &factor_blocks, nb::arg("columns"),
-               nb::arg("chosen").noconvert().none(), nb::arg("block"), nb::arg("limit"),
+               nb::arg("chosen").none(), nb::arg("block"), nb::arg("limit"),
                nb::arg("triangles").noconvert());
-    module.def("factor_rows", &factor_rows, nb::arg("rows").noconvert(),
+    module.def("factor_rows", &factor_rows, nb::arg("rows"),
                nb::arg("triangle").noconvert());
-    module.def("scatter", &scatter, nb::arg("Y").noconvert(), nb::arg("factor").noconvert(),
-               nb::arg("centre").noconvert(), nb::arg("reach"), nb::arg("fractions").noconvert());
-    module.def("best_decoder", &best_decoder, nb::arg("thetas").noconvert(),
-               nb::arg("G").noconvert(), nb::arg("Q").noconvert(), nb::arg("R").noconvert(),
-               nb::arg("N").none().noconvert(), nb::arg("noise").noconvert(),
-               nb::arg("start").noconvert(), nb::arg("floor"), nb::arg("gains").noconvert(),
+    module.def("scatter", &scatter, nb::arg("Y"), nb::arg("factor"), nb::arg("centre"),
+               nb::arg("reach"), nb::arg("fractions"), nb::arg("members").noconvert());
+    module.def("best_decoder", &best_decoder, nb::arg("thetas"),
+               nb::arg("G"), nb::arg("Q"), nb::arg("R"),
+               nb::arg("N").none(), nb::arg("noise"),
+               nb::arg("start"), nb::arg("floor"), nb::arg("gains").noconvert(),
                nb::arg("threads"));
-    module.def("transferred_costs", &transferred_costs, nb::arg("thetas").noconvert(),
-               nb::arg("G").noconvert(), nb::arg("A").noconvert(), nb::arg("B").noconvert(),
-               nb::arg("Q").noconvert(), nb::arg("R").noconvert(), nb::arg("N").none().noconvert(),
-               nb::arg("noise").noconvert(), nb::arg("start").noconvert(),
+    module.def("transferred_costs", &transferred_costs, nb::arg("thetas"),
+               nb::arg("G"), nb::arg("A"), nb::arg("B"),
+               nb::arg("Q"), nb::arg("R"), nb::arg("N").none(),
+               nb::arg("noise"), nb::arg("start"),
                nb::arg("costs").noconvert(), nb::arg("threads"));
-    module.def("roll_out", &play, nb::arg("A").noconvert(), nb::arg("B").noconvert(),
-               nb::arg("gains").noconvert(), nb::arg("offsets").none().noconvert(),
-               nb::arg("shocks").noconvert(), nb::arg("bound").none().noconvert(),
+    module.def("roll_out", &play, nb::arg("A"), nb::arg("B"),
+               nb::arg("gains"), nb::arg("offsets").none(),
+               nb::arg("shocks"), nb::arg("bound").none(),
                nb::arg("states").noconvert(), nb::arg("inputs").noconvert());
     module.attr("processor") = kernels.processor;
 }

@@ -57,9 +57,11 @@ class Machines:
         Infinite where the estimate's own problem cannot be solved.
         """
         fleet, cost = self.fleet, self.fleet.cost
-        stages = cost.Q, cost.R, cost.N, self.systems.noise, fleet.start
-        machines = self._G, self.systems.A, self.systems.B
-        paid = kernels.transferred_costs(estimates, *machines, *stages, threads=kernels.threads())
+        machines, noise = (self._G, self.systems.A, self.systems.B), self.systems.noise
+        stages, threads = (cost.Q, cost.R), kernels.threads()
+        paid = kernels.transferred_costs(
+            estimates, *machines, *stages, cost.N, noise, fleet.start, threads=threads
+        )
         return np.asarray(np.where(np.isnan(paid), np.inf, paid) - self.optimal_costs)
 
     def policy_regrets(

@@ -1,0 +1,136 @@
+"""The functions of `reference.py`, compiled: here is made what `native` fills.
+
+Operands may lie in memory as they like, and hold any real numbers: `native` copies what is not in
+rows of doubles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.kernels import native
+from contextual_lqr.kernels.reference import Best, Outcome
+
+
+def recursions(
+    A: Array,
+    B: Array,
+    Q: Array,
+    R: Array,
+    N: Array | None,
+    noise: Array | None,
+    *,
+    start: Array | None = None,
+    policy: Array | None = None,
+    dither: Array | None = None,
+    covariances: Array | None = None,
+    batch: int,
+    gains: bool = False,
+    values: bool = False,
+    gradient: bool = False,
+    threads: int = 1,
+) -> Outcome:
+    """One backward pass, and a forward pass if a gradient is asked for."""
+    d, m, H = A.shape[-1], B.shape[-1], Q.shape[1]
+    empty = np.empty
+    out = Outcome(
+        empty((batch, H - 1, m, d)) if gains else None,
+        empty((batch, H, d, d)) if values else None,
+        empty((batch, H)) if values else None,
+        empty(batch) if start is not None else None,
+        empty((batch, d, d)) if gradient else None,
+        empty((batch, d, m)) if gradient else None,
+        empty(batch, np.int8),
+        empty(batch, np.int32),
+    )
+    operands = (A, B, Q, R, N, noise, start, policy, dither, covariances)
+    native.recursions(d, m, H, batch, *operands, *out, threads)
+    return out
+
+
+def best_decoder(
+    thetas: Array,
+    G: Array,
+    Q: Array,
+    R: Array,
+    N: Array | None,
+    noise: Array,
+    start: Array,
+    floor: float,
+    *,
+    threads: int = 1,
+) -> Best:
+    """Which Θ makes [A, B] = Θ G the cheapest machine, among costs of at least `floor`."""
+    gains = np.empty((len(R), R.shape[-1], Q.shape[-1]))
+    stages = (Q, R, N, noise, start)
+    which, least, rejected = native.best_decoder(thetas, G, *stages, floor, gains, threads)
+    return Best(which, least, rejected, gains)
+
+
+def transferred_costs(
+    thetas: Array,
+    G: Array,
+    A: Array,
+    B: Array,
+    Q: Array,
+    R: Array,
+    N: Array | None,
+    noise: Array,
+    start: Array,
+    *,
+    threads: int = 1,
+) -> Array:
+    """What the optimal policy of the machine Θ G costs on the machine (A, B) of its context."""
+    costs = np.empty((len(thetas), len(G)))
+    native.transferred_costs(thetas, G, A, B, Q, R, N, noise, start, costs, threads)
+    return costs
+
+
+def roll_out(
+    A: Array,
+    B: Array,
+    gains: Array,
+    start: Array,
+    shocks: Array,
+    *,
+    offsets: Array | None = None,
+    bound: Array | None = None,
+) -> tuple[Array, Array]:
+    """The states and inputs of one episode, u = K x + offset."""
+    steps, m, d = gains.shape
+    states, inputs = np.empty((steps + 1, d)), np.empty((steps, m))
+    states[0] = start
+    played = native.roll_out(A, B, gains, offsets, shocks, bound, states, inputs)
+    return states[: played + 1], inputs[:played]
+
+
+def scatter(Y: Array, factor: Array, centre: Array, reach: float, fractions: Array) -> Array:
+    """centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each direction Y; R, `factor`, is triangular."""
+    members = np.empty(Y.shape)
+    native.scatter(Y, factor, centre, reach, fractions, members)
+    return members
+
+
+def factor_blocks(
+    columns: Sequence[Array], chosen: Array | None, block: int, limit: float
+) -> Array | None:
+    """The upper triangles, (blocks, n, n), of every `block` rows, or of every `block` chosen ones.
+
+    The rows are given by their n columns. None where they are not fit for these kernels: above the
+    limit, of very different size, or not finite.
+    """
+    n, rows = len(columns), len(columns[0] if chosen is None else chosen)
+    triangles = np.empty((-(-rows // block), n, n))
+    return triangles if native.factor_blocks(columns, chosen, block, limit, triangles) else None
+
+
+def factor_rows(rows: Array) -> Array | None:
+    """The upper triangle, (n, n), of some rows of n numbers, of whatever sizes.
+
+    None where squares of the numbers leave the range of a double.
+    """
+    triangle = np.empty((rows.shape[1], rows.shape[1]))
+    return triangle if native.factor_rows(rows, triangle) else None
