@@ -23,7 +23,6 @@ from context_maps import (
     contexts,
     every_map,
     inverse_mass,
-    steady,
     wide,
 )
 from contextual_lqr.context import (
@@ -38,7 +37,6 @@ from contextual_lqr.errors import ContextError, FormatError, InputError
 # What G is
 
 
-@steady
 @given(contexts, st.integers(0, 2**32 - 1))
 def test_features_weigh_the_blocks_of_theta(context: dict[str, float], seed: int) -> None:
     d, m = 3, 2
@@ -96,7 +94,6 @@ def test_functions_receive_the_checked_mapping() -> None:
 
 
 @every_map
-@steady
 @given(batch=st.lists(contexts, min_size=1, max_size=5))
 def test_a_batch_is_the_stack_of_its_members(map_: ContextMap, batch: list[Any]) -> None:
     expected = np.stack([map_.matrix(context) for context in batch])
@@ -275,7 +272,6 @@ def survives_json(map_: ContextMap) -> Any:
     return twin
 
 
-@steady
 @given(blocks)
 def test_described_blocks_survive_json_to_the_bit(arguments: dict[str, Any]) -> None:
     map_ = BlockContext(**arguments)
@@ -284,7 +280,6 @@ def test_described_blocks_survive_json_to_the_bit(arguments: dict[str, Any]) -> 
     assert twin.D.tobytes() == map_.D.tobytes()
 
 
-@steady
 @given(weighted)
 def test_described_features_survive_json(arguments: dict[str, Any]) -> None:
     twin = survives_json(FeatureContext(**arguments))
@@ -338,7 +333,7 @@ def test_a_malformed_description_is_refused(description: Any, complaint: str) ->
 
 
 @every_map
-@settings(parent=steady, max_examples=8)
+@settings(max_examples=8)
 @given(st.lists(contexts, min_size=1, max_size=5), st.integers(0, 1000))
 def test_encoding_rows_is_multiplying_by_the_matrices(
     map_: ContextMap, batch: list[dict[str, float]], seed: int

@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from contextual_lqr.context.expressions import parse
 from contextual_lqr.context.variables import Variables
 from contextual_lqr.errors import ContextError, InputError
 
-steady = settings(derandomize=True, deadline=None, max_examples=60)
 NAMES = ("length", "mass", "x")
 Tree = tuple[str, Callable[[dict[str, float]], float]]
 
@@ -76,14 +75,12 @@ trees = st.recursive(
 values = st.fixed_dictionaries({name: st.floats(-5.0, 5.0) for name in NAMES})
 
 
-@steady
 @given(trees, values)
 def test_an_expression_means_what_python_means(tree: Tree, at: dict[str, float]) -> None:
     text, meaning = tree
     assert parse(text)(at) == pytest.approx(meaning(at), rel=1e-12, abs=1e-12)
 
 
-@steady
 @given(trees, st.lists(values, min_size=1, max_size=5))
 def test_arrays_are_evaluated_element_by_element(tree: Tree, at: list[dict[str, float]]) -> None:
     expression = parse(tree[0])
@@ -93,7 +90,6 @@ def test_arrays_are_evaluated_element_by_element(tree: Tree, at: list[dict[str, 
     np.testing.assert_allclose(together, one_by_one, rtol=1e-11, atol=1e-11)
 
 
-@steady
 @given(trees)
 def test_only_the_names_that_are_used_are_needed(tree: Tree) -> None:
     expression = parse(tree[0])
@@ -213,7 +209,6 @@ def test_what_is_not_arithmetic_is_refused(text: str, complaint: str) -> None:
         parse(text)
 
 
-@steady
 @given(st.text(max_size=40))
 def test_any_text_is_read_or_refused(text: str) -> None:
     with warnings.catch_warnings():
@@ -256,7 +251,6 @@ def test_variables_turn_numbers_into_floats() -> None:
     assert all(type(value) is float for value in checked.values())
 
 
-@steady
 @given(st.floats(), st.floats(-10, 10), st.floats(0, 10))
 def test_variables_accept_just_what_is_within_bounds(value: float, low: float, span: float) -> None:
     variables = Variables({"x": (low, low + span)}, allow_outside=False)

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 
 import numpy as np
 import pytest
-from hypothesis import settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -16,7 +15,6 @@ from contextual_lqr.context import (
     FunctionContext,
 )
 
-steady = settings(derandomize=True, deadline=None, max_examples=60)
 BOUNDS = {"mass": (0.1, 10), "length": (0.0, math.inf)}
 FEATURES = ("1", "1/mass", "length/mass", "sqrt(length) * exp(-mass)")
 C = np.arange(20.0).reshape(4, 5)
