@@ -118,51 +118,49 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command, as typed unless given; what goes wrong is a sentence, not a traceback."""
     _open_streams()
     with Interrupts(last=arguments is None) as ctrl_c:
-        code: str | int | None
+        code: object = 0
         try:
-            code = _run(arguments)
+            try:
+                app(arguments)
+            except SystemExit as end:
+                code = end.code
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            ctrl_c.asked = True
         except BaseException as error:
-            if not (ctrl_c.asked or isinstance(error, KeyboardInterrupt)):
-                raise
-            code = error.code if isinstance(error, SystemExit) else None
-        if (ctrl_c.asked and code != interrupts.CODE) or code is None:
+            if not ctrl_c.asked:  # else it is a consequence of that
+                code = _judged(error)
+        if ctrl_c.asked and code != interrupts.CODE:
             code = interrupts.CODE
             with suppress(OSError):
                 say(Console(stderr=True), "Stopped.")
+        ctrl_c.said = ctrl_c.asked
         _close_streams()
     if code:
-        sys.exit(code)
+        sys.exit(code)  # type: ignore[arg-type]
 
 
-def _run(arguments: Sequence[str] | None) -> str | int:
-    """The exit code, with all that there is to say said."""
-    try:
-        try:
-            app(arguments)
-            sys.stdout.flush()
-            return 0
-        except SystemExit as end:
-            sys.stdout.flush()
-            return end.code or 0
-    except cyclopts.CycloptsError as error:
-        return _refused(mistake(error), 2)
-    except ContextualLQRError as error:
-        return _refused(str(error), 2 if isinstance(error, InputError) else 1)
-    except BrokenPipeError:  # `| head` has seen enough
-        return 1
-    except OSError as error:
-        return _refused(f"{error.filename or 'the output'}: {error.strerror or error}", 1)
-    except MemoryError as error:
-        return _refused(f"this needs more memory than there is: {error}".rstrip(": "), 1)
-    except Exception as error:
-        if os.environ.get(_TRACEBACK):
-            raise
-        found = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
-        return _refused(
-            f"this is a fault of the program, not yours ({found}); please report it, with what "
-            f"{_TRACEBACK}=1 in the environment makes of it",
-            1,
-        )
+def _judged(error: BaseException) -> int:
+    """The exit code, with the sentence about the error said."""
+    match error:
+        case cyclopts.CycloptsError():
+            return _refused(mistake(error), 2)
+        case ContextualLQRError():
+            return _refused(str(error), 2 if isinstance(error, InputError) else 1)
+        case BrokenPipeError():  # `| head` has seen enough
+            return 1
+        case OSError():
+            return _refused(f"{error.filename or 'the output'}: {error.strerror or error}", 1)
+        case MemoryError():
+            return _refused(f"this needs more memory than there is: {error}".rstrip(": "), 1)
+    if os.environ.get(_TRACEBACK):
+        raise error
+    found = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return _refused(
+        f"this is a fault of the program, not yours ({found}); please report it, with what "
+        f"{_TRACEBACK}=1 in the environment makes of it",
+        1,
+    )
 
 
 def _refused(sentence: str, code: int) -> int:

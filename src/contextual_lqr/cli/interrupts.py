@@ -21,12 +21,20 @@ CODE = 130
 _GRACE = 5.0  # seconds for a command to put its things in order
 
 
+def _interrupt_main() -> None:
+    """Once more what Ctrl-C does, which also ends a wait."""
+    if hasattr(signal, "pthread_kill"):
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+    else:  # Windows
+        _thread.interrupt_main()
+
+
 class Interrupts:
-    """What is done about Ctrl-C inside a `with`; `asked` says whether it came."""
+    """What is done about Ctrl-C inside a `with`; `asked` and `said` tell whether it came."""
 
     def __init__(self, last: bool) -> None:
         """`last` says that the process ends after this: from then on nothing is interrupted."""
-        self.asked = self._lost = self._again = False
+        self.asked = self.said = self._lost = self._again = False
         self._last = last
         self._over = threading.Event()
 
@@ -60,7 +68,7 @@ class Interrupts:
     def _heard(self, number: int, frame: FrameType | None) -> None:
         """The first Ctrl-C stops the command; whoever is in a hurry types another."""
         if self.asked and not self._again:
-            leave()
+            self._leave()
         self.asked, self._again = True, False
         raise KeyboardInterrupt
 
@@ -76,18 +84,17 @@ class Interrupts:
             while signal.SIGINT not in (came := pipe.read(64)):
                 if not came:  # closed: it is over
                     return
-        end = time.monotonic() + _GRACE
-        while time.monotonic() < end:
-            if self._over.wait(0.1):
-                return
-            if self._lost:
-                self._lost, self._again = False, True
-                _thread.interrupt_main()
-        leave()
+            end = time.monotonic() + _GRACE
+            while time.monotonic() < end:
+                if self._over.wait(0.1):
+                    return
+                if self._lost:
+                    self._lost, self._again = False, True
+                    _interrupt_main()
+            self._leave()
 
-
-def leave() -> None:
-    """End the process here and now; what it left half written, the next run cleans up."""
-    with suppress(OSError):
-        os.write(2, b"Stopped.\n")
-    os._exit(CODE)
+    def _leave(self) -> None:
+        """End the process here and now; what it left half written, the next run cleans up."""
+        with suppress(OSError):
+            os.write(2, b"" if self.said else b"Stopped.\n")
+        os._exit(CODE)
