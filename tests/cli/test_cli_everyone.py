@@ -7,19 +7,26 @@ import os
 import re
 import shlex
 import shutil
+import stat
 import subprocess
 from pathlib import Path
 from typing import Any
 
+import cyclopts
 import pytest
 from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
 
 from command import COMMAND, run
-from contextual_lqr import cli
+from contextual_lqr import InputError, cli
 from contextual_lqr.cli import terminal
-from contextual_lqr.cli.terminal import Progress, print_json
+from contextual_lqr.cli.options import Certificates, Count, Seed, chosen_workers
+from contextual_lqr.cli.terminal import Progress, print_json, say
+from contextual_lqr.cli.usage_errors import mistake
 from contextual_lqr.data import FleetDescription, fitting
 from contextual_lqr.data.starting import STARTING_FILE
+from contextual_lqr.parallel import Cluster
 from fleet_logs import cart_rows, write
 
 COMMANDS = [name for name in cli.app if not name.startswith("-")]
@@ -59,6 +66,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "fleet.toml").write_text(STARTING_FILE)
     write(cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20), folder / "a.csv")
     (folder / "machines.csv").write_text("mass\n1\n2\n")
+    os.mkfifo(folder / "fifo")
     fitted = fitting.fit(FleetDescription.parse(STARTING_FILE), [str(folder / "a.csv")])
     fitted.fleet.save(folder / "a.decoder")
     return folder
@@ -164,21 +172,28 @@ def test_a_missing_file_is_one_sentence_with_a_hint(name: str, command: Any) -> 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        ("desgin x", "there is no command desgin; did you mean design?"),
-        ("fly", "there is no command fly; see `contextual-lqr --help`"),
-        ("--fly", "there is no option --fly; see `contextual-lqr --help`"),
+        ("desgin x", 'Unknown command "desgin". Did you mean "design"?'),
+        ("fly", 'Unknown command "fly"; see `contextual-lqr --help`'),
+        ("--fly", 'Unknown command "--fly"; see `contextual-lqr --help`'),
         ("fit --out x", "there is no option --out; did you mean --output?"),
-        ("reproduce --seeds few", "--seeds must be a whole number, not few; see"),
-        ("verify --delta half", "--delta must be a number, not half; see"),
-        ("verify --fleet circel", "--fleet cannot be circel: there are circle, parabola,"),
-        ("verify --fleet circel", "did you mean circle?"),
-        ("info --json=3", "--json takes no value; see `contextual-lqr info --help`"),
+        ("reproduce --seeds few", 'for --seeds: unable to convert "few" into int; see'),
+        ("verify --delta half", 'for --delta: unable to convert "half" into float; see'),
+        ("verify --fleet circel", 'for --fleet. Choose from: "circle", "parabola",'),
+        ("verify --fleet circel", 'Did you mean "circle"?'),
+        ("info --json=3", 'for --json: unable to convert "3" into bool; see'),
         ("info more", "more is one argument too many; see"),
-        ("design", "FLEET is missing; see `contextual-lqr design --help`"),
-        ("merge a.decoder a.decoder", "--output is missing; see"),
-        ("play --seed", "--seed needs a value; see"),
-        ("play --seed 1 --seed 2", "--seed is given twice; see"),
-        ("design . --context mass=2", ". is a folder, not a file"),
+        ("design", "FLEET requires an argument; see `contextual-lqr design --help`"),
+        ("merge a.decoder a.decoder", "--output requires an argument; see"),
+        ("play --seed", "--seed requires an argument; see"),
+        ("play --seed 1 --seed 2", "--seed specified multiple times; see"),
+        ("play --seed " + "9" * 5000, "unable to convert"),
+        ("design . --context mass=2", "cannot read .: it is a folder, not a regular file"),
+        ("design fifo --context mass=2", "cannot read fifo: it is a FIFO, not a regular file"),
+        ("check fifo", "cannot read fifo: it is a FIFO, not a regular file"),
+        ("check fleet.toml fifo", "cannot read fifo: it is a FIFO, not a regular file"),
+        ("fit fleet.toml a.csv -o fifo", "cannot write fifo: it is a FIFO, not a regular file"),
+        ("advise a.decoder --candidates fifo", "cannot read fifo: it is a FIFO, not a regular"),
+        ("design fleet.toml --context mass=2", "fleet.toml is damaged or not a fleet file"),
         ("design a.decoder --context mas=2", "there is no context 'mas'"),
         ("new no/where.toml", "cannot write no/where.toml"),
     ],
@@ -188,6 +203,7 @@ def test_a_mistake_is_one_sentence(arguments: str, said: str, command: Any) -> N
     assert (code, text) == (2, "")
     assert error.startswith("error: ")
     assert said in error
+    assert stat.S_ISFIFO(Path("fifo").stat().st_mode)
     assert len(error.splitlines()) == 1
 
 
@@ -227,14 +243,87 @@ def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyP
     assert said.splitlines()[-1].startswith("Stopped.")
 
 
-def test_a_pipe_that_closes_is_no_traceback() -> None:
+SHELL = [  # how streams are redirected; the exit code; what is on standard output, and on error
+    ("completion bash | head -1", 0, "# Bash completion for contextual-lqr\n", ""),
+    ("info --json >&-", 0, "", ""),
+    ("info --json >&- 2>&- <&-", 0, "", ""),
+    ("info --fly >&- 2>&-", 2, "", ""),
+    ("info > /dev/full", 1, "", "error: the output: No space left on device\n"),
+    ("--help > /dev/full", 1, "", "error: the output: No space left on device\n"),
+    ("info --fly 2> /dev/full", 2, "", ""),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "printed", "said"), SHELL)
+def test_streams_that_close_or_are_full_are_no_traceback(
+    line: str, code: int, printed: str, said: str
+) -> None:
+    if "/dev/full" in line and not Path("/dev/full").exists():
+        pytest.skip("there is no /dev/full")
     done = subprocess.run(
-        ["/bin/sh", "-c", f"{COMMAND} completion bash | head -1"],
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
+        ["/bin/sh", "-c", f"{COMMAND} {line}"], capture_output=True, encoding="utf-8", check=False
     )
-    assert (done.stdout, done.stderr) == ("# Bash completion for contextual-lqr\n", "")
+    assert (done.returncode, done.stdout, done.stderr) == (code, printed, said)
+
+
+def test_a_fault_of_ours_is_a_sentence_and_on_request_a_traceback(
+    command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    module = importlib.import_module("contextual_lqr.cli.info")
+    monkeypatch.setattr(module, "say", fail)
+    code, text, said = command("info")
+    assert (code, text) == (1, "")
+    assert said.startswith("error: this is a fault of the program, not yours (ZeroDivisionError:")
+    monkeypatch.setenv("CONTEXTUAL_LQR_TRACEBACK", "1")
+    with pytest.raises(ZeroDivisionError):
+        command("info")
+
+    def swell(*_: object) -> None:
+        raise MemoryError("Unable to allocate 7 TiB")
+
+    monkeypatch.setattr(module, "say", swell)
+    assert command("info") == (
+        1,
+        "",
+        "error: this needs more memory than there is: Unable to allocate 7 TiB\n",
+    )
+
+
+ODD = "a\x1b]0;title\x07\x1b[31m\x9b2Jb\u202ec\rd\x00:smile:[red]\udc80"
+SHOWN = r"a\x1b]0;title\x07\x1b[31m\x9b2Jb\u202ec\rd\x00:smile:[red]\udc80"
+
+
+def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    screen = io.StringIO()
+    console = terminal.Console(force_terminal=True, width=200, file=screen, color_system=None)
+    say(console, ODD)
+    table = Table("name", title=escape(ODD))
+    table.add_row(escape(ODD))
+    console.print(table)
+    console.print(f"[bold]{escape(ODD)}[/bold]", highlight=False)
+    drawn = screen.getvalue()
+    assert drawn.count(SHOWN) == 4
+    assert not {"\x1b[31m", "\x9b", "\u202e", "\x07", "\r", "\x00"} & {*drawn, drawn}
+    assert "\x1b[31m" not in drawn
+    terminal.say_error(ODD)
+    assert capsys.readouterr().err == f"error: {SHOWN}\n"
+    print_json({ODD: ODD})
+    text = capsys.readouterr().out
+    assert json.loads(text) == {ODD: ODD}
+    assert text.isprintable() or set(text) - set("\n") == {c for c in text if c.isprintable()}
+
+
+def test_tables_are_plain_for_scripts_and_harmless_in_terminals(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    terminal.print_text("a\x1bb\n")
+    assert capsys.readouterr().out == "a\x1bb\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    terminal.print_text("a\x1bb\n")
+    assert capsys.readouterr().out == "a\\x1bb\n"
 
 
 def test_a_terminal_without_our_letters_gets_others() -> None:
@@ -344,3 +433,36 @@ def test_completion_is_installed_where_the_shell_looks(
     code, text, said = command("completion")
     assert (code, text) == (2, "")
     assert "Say bash, zsh or fish" in said
+
+
+def test_workers_are_chosen_here_or_there(tmp_path: Path) -> None:
+    assert chosen_workers(3, None) == 3
+    (tmp_path / "ca.pem").touch()
+    there = chosen_workers(None, "tls://host:8786", Certificates(tls_ca=tmp_path / "ca.pem"))
+    assert isinstance(there, Cluster)
+    assert (there, there.ca, there.key) == ("tls://host:8786", str(tmp_path / "ca.pem"), None)
+    for wrong in ((0, None), (2, "tcp://host:8786"), (1, None, Certificates(tls_key=tmp_path))):
+        with pytest.raises(InputError, match=r"--jobs|--cluster"):
+            chosen_workers(*wrong)  # type: ignore[arg-type]
+
+
+def test_shared_options_refuse_what_no_command_could_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def takes(*, seed: Seed = 0, draws: Count = 200, tls: Certificates | None = None) -> Any:
+        return seed, draws, tls
+
+    app = cyclopts.App(result_action="return_value", exit_on_error=False, print_error=False)
+    app.default(takes)
+    monkeypatch.chdir(tmp_path)
+    assert app("--seed 3 --draws 7") == (3, 7, None)
+    for line, said in {
+        "--seed -1": 'Invalid value "-1" for --seed. Must be >= 0',
+        "--draws 10000000000": "for --draws. Must be <= 10000000",
+        "--draws 0": "for --draws. Must be >= 1",
+        "--draws 1e10": 'unable to convert "1e10" into int',
+        "--tls-ca none.pem": "there is no file none.pem",
+    }.items():
+        with pytest.raises(cyclopts.CycloptsError) as error:
+            app(line)
+        assert said in mistake(error.value)

@@ -54,7 +54,10 @@ def in_parallel(
             yield _one(work, job)
         return
     from joblib import Parallel, delayed, parallel_config
+    from joblib.externals.loky.backend.resource_tracker import ensure_running
     from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    ensure_running()  # now, as it would let Ctrl-C through to workers that are started after it
 
     # This process may have more threads in NumPy, which would slow small matrices down: a single
     # worker is a process too. joblib wants two or more, so the second gets nothing to do.
