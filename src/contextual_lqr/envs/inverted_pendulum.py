@@ -15,22 +15,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, FeatureContext
-from contextual_lqr.envs.spaces import (
-    action_space,
-    chosen_context,
-    observation,
-    observation_space,
-)
-from contextual_lqr.errors import MissingExtraError
+from contextual_lqr.envs.contextual_env import ContextualEnv
+from contextual_lqr.errors import InputError, MissingExtraError
 from contextual_lqr.fleets import Fleet
 from contextual_lqr.fleets.physics import by_column, evenly, steady_cost
-from contextual_lqr.fleets.pictures import picture
 
 try:
     import mujoco  # type: ignore[import-untyped]  # noqa: F401
@@ -106,56 +99,37 @@ def inverted_pendulum(features: str = "physical", horizon: int = 50, noise: floa
     )
 
 
-class InvertedPendulum(gymnasium.Env[dict[str, Any], Array]):
+class InvertedPendulum(ContextualEnv):
     """InvertedPendulum-v5 with a context, observed and acted on as the environments of the fleets.
 
     The reward is Gymnasium's: 1 for every step in which the pole stays up. So is the start: every
     coordinate of the state within ±`reset_noise_scale`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
-    input_scale = 3.0
-
-    def __init__(self, render_mode: str | None = None, reset_noise_scale: float = 0.01) -> None:
-        known = self.metadata["render_modes"]
-        require(render_mode in (None, *known), f"render_mode must be {known}, not {render_mode!r}")
-        self.render_mode, self._noise = render_mode, reset_noise_scale
-        self.fleet = inverted_pendulum()
-        self.observation_space = observation_space(self.fleet.context_map, 4)
-        self.action_space = action_space(1)
+    def __init__(self, reset_noise_scale: float = 0.01) -> None:
+        super().__init__(inverted_pendulum(), input_scale=3.0)
+        self._noise = reset_noise_scale
         self._engine: InvertedPendulumEnv | None = None
-        self._states: list[Array] = []
-        self._inputs: list[Array] = []
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Build the machine that `options["context"]` names, or one that the seed draws."""
         super().reset(seed=seed)
-        context = chosen_context(options, self.fleet.context_map)
-        self.context = self.fleet.sample_context(self.np_random) if context is None else context
+        self._choose_context(options)
         self.close()
         self._engine = _machine(self.context, self._noise)
         x, _ = self._engine.reset(seed=int(self.np_random.integers(2**31)))
-        self._states, self._inputs = [x], []
-        return observation(x, self.context), {"context": dict(self.context)}
+        return self._observation(x), {"context": dict(self.context)}
 
     def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """One step of the engine, 0.04 s."""
-        require(self._engine is not None, "reset the environment before its first step")
-        assert self._engine is not None
-        u = self.input_scale * np.clip(np.asarray(action, float), -1, 1)
+        if self._engine is None:
+            raise InputError("reset the environment before its first step")
+        u = self._input(action)
         x, reward, terminated, truncated, _ = self._engine.step(u)  # type: ignore[no-untyped-call]
-        self._states.append(x)
-        self._inputs.append(u)
         info = {"context": dict(self.context)}
-        return observation(x, self.context), float(reward), terminated, truncated, info
-
-    def render(self) -> Array | None:
-        """The machine as it is now, drawn by us: it needs no graphics card."""
-        if self.render_mode is None or not self._states:
-            return None
-        return picture("inverted-pendulum", self.fleet, self.context, self._states, self._inputs)
+        return self._observation(x), float(reward), terminated, truncated, info
 
     def close(self) -> None:
         """Let the engine go."""
