@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 BENCH_BIN := .venv-bench/bin
-NATIVE := CMakeLists.txt $(wildcard src/contextual_lqr/kernels/*.cpp src/contextual_lqr/kernels/*.hpp)
+NATIVE := CMakeLists.txt $(wildcard src/contextual_lqr/kernels/cpp/*)
 INPUTS := pyproject.toml constraints.txt $(NATIVE)
 
 # Pins hold for the build's own requirements too.

@@ -8,10 +8,11 @@ import sys
 import tempfile
 from pathlib import Path
 
+from contextual_lqr.paper.reproduce.report import unsaid_header
+
 from contextual_lqr.paper.reproduce.claims import claims, unsaid
 from contextual_lqr.paper.reproduce.config import Config
 from contextual_lqr.paper.reproduce.figures import draw_figures
-from contextual_lqr.paper.reproduce.report import unsaid_header
 from contextual_lqr.paper.reproduce.store import Store
 from contextual_lqr.paper.reproduce.summary import Measurements, median, versions
 

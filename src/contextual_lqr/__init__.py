@@ -30,6 +30,7 @@ from contextual_lqr.lqr.problem import (
     QuadraticCost,
     Trajectory,
 )
+from contextual_lqr.lqr.rollout import simulate
 from contextual_lqr.lqr.solve import (
     CostGradient,
     Solution,
@@ -37,9 +38,9 @@ from contextual_lqr.lqr.solve import (
     cost_gradient,
     optimal_cost,
     policy_cost,
-    simulate,
     solve,
 )
+from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
@@ -94,5 +95,6 @@ __all__ = [
     "set_threads",
     "simulate",
     "solve",
+    "trajectory_cost",
     "unexcited_directions",
 ]

@@ -229,6 +229,60 @@ def test_what_is_asked_for_alone_is_what_is_found_together(native, size, absent)
         assert_same_bits(found, together)
 
 
+def random_covariances(rng: np.random.Generator, d: int, m: int, batch: int) -> Array:
+    """One for each row of [A, B], each another."""
+    sizes = 0.1 * rng.random((batch, d, 1, 1))
+    return sizes * random_covariance(rng, d + m, "full", (batch, d))
+
+
+@pytest.mark.parametrize("shared", [(), ("covariances",), ("A", "Q")], ids=str)
+@pytest.mark.parametrize("size", [(2, 1), (3, 2), (5, 2), (8, 1), (17, 9), (25, 3)], ids=str)
+def test_native_is_the_reference_where_the_system_is_uncertain(native, size, shared):
+    rng = np.random.default_rng([*size, len(shared)])
+    for batch, H in ((1, 2), (3, 7), (9, 12)):
+        operands = random_operands(rng, *size, H, batch, shared)
+        covariances = random_covariances(rng, *size, batch)
+        operands["covariances"] = covariances[:1] if "covariances" in shared else covariances
+        expected = reference.recursions(**operands, gains=True, values=True)
+        found = native(**operands, gains=True, values=True)
+        assert (found.status == SOLVED).all()
+        assert_close(found, expected, 1e-10)
+        assert_same_bits(native(**operands, gains=True, values=True, threads=2), found)
+        operands["policy"] = 0.9 * found.gains
+        expected = reference.recursions(**operands, values=True)
+        assert_close(native(**operands, values=True), expected, 1e-10)
+
+
+@pytest.mark.parametrize("optimal", [True, False])
+def test_covariances_are_what_systems_that_vary_cost(native, optimal):
+    """The expected cost against rollouts with [A, B] drawn anew at each step, row by row."""
+    rng, d, m, H, n = np.random.default_rng(1), 3, 2, 8, 100_000
+    made = random_operands(rng, d, m, H, 1, (), ("policy",) if optimal else (), radius=0.9)
+    C = random_covariances(rng, d, m, 1)
+    found = native(**made, covariances=C, gains=True)
+    gains = found.gains[0]
+    if optimal:  # no other gains are better
+        for _ in range(20):
+            other = (gains + 0.1 * rng.standard_normal(gains.shape))[None]
+            worse = native(**{**made, "policy": other}, covariances=C)
+            assert worse.cost[0] > found.cost[0]
+    L, M = np.linalg.cholesky(C[0]), np.concatenate((made["A"][0], made["B"][0]), 1)
+    Q, R, N = (made[name][0] for name in "QRN")
+    noise = np.linalg.cholesky(made["noise"][0])
+    x, total = np.broadcast_to(made["start"], (n, d)), np.zeros(n)
+    for h in range(H - 1):
+        y = np.concatenate((x, x @ gains[h].T), 1)
+        stage = np.block([[Q[h], N[h]], [N[h].T, R[h]]])
+        total += np.einsum("ni,ij,nj->n", y, stage, y)
+        deviation = np.einsum("iab,nib->nia", L, rng.standard_normal((n, d, d + m)))
+        x = np.einsum("nij,nj->ni", M + deviation, y) + rng.standard_normal((n, d)) @ noise.T
+    total += np.einsum("ni,ij,nj->n", x, Q[-1], x)
+    error = total.std() / np.sqrt(n)
+    assert abs(total.mean() - found.cost[0]) < 4 * error
+    certain = native(**{**made, "policy": gains[None]}).cost[0]
+    assert total.mean() - certain > 20 * error
+
+
 def raw_arguments(d: int = 3, m: int = 2, H: int = 4, batch: int = 5) -> dict[str, Any]:
     """The arguments of the compiled function itself, by name."""
     operands = random_operands(np.random.default_rng(0), d, m, H, batch, absent=())
@@ -242,7 +296,7 @@ def raw_arguments(d: int = 3, m: int = 2, H: int = 4, batch: int = 5) -> dict[st
         "status": np.empty(batch, np.int8),
         "failed_step": np.empty(batch, np.int32),
     }
-    out |= {"dither": np.empty((batch, H - 1, m, m)), "rows": None, "columns": None}
+    out |= {"dither": np.empty((batch, H - 1, m, m)), "covariances": None}
     return {**operands, **out, "d": d, "m": m, "horizon": H, "threads": 1}
 
 
@@ -293,10 +347,9 @@ def test_the_door_refuses_a_shared_result(native, name):
         ({"start": None}, "needs a start"),
         ({"dB": None}, "go together"),
         ({"dA": None}, "go together"),
-        ({"rows": np.zeros((5, 3))}, "go together"),
-        ({"rows": np.zeros((5, 3)), "columns": np.zeros((5, 5, 5))}, "no gradient"),
-        ({"rows": np.zeros((5, 2)), "columns": np.zeros((5, 5, 5))}, "wrong size"),
-        ({"rows": np.zeros((5, 3)), "columns": np.zeros((5, 4, 4))}, "wrong size"),
+        ({"covariances": np.zeros((5, 3, 5, 5))}, "no gradient"),
+        ({"covariances": np.zeros((5, 2, 5, 5))}, "wrong size"),
+        ({"covariances": np.zeros((5, 3, 4, 4))}, "wrong size"),
         ({"dither": np.zeros((5, 3, 2))}, "wrong size"),
         ({"policy": None}, "for a policy that is given"),
     ],

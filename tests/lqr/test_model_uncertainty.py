@@ -1,12 +1,12 @@
 """Uncertain dynamics in `solve`, dither in `policy_cost`: against slower ways to the same."""
 
-import os
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy import ndarray as Array
 from numpy.random import Generator, default_rng
+from scipy.linalg import block_diag
 
 from contextual_lqr import (
     LinearPolicy,
@@ -14,31 +14,28 @@ from contextual_lqr import (
     ModelUncertainty,
     QuadraticCost,
     Status,
-    kernels,
     optimal_cost,
     policy_cost,
     solve,
 )
 from contextual_lqr.errors import InputError
-from contextual_lqr.kernels import Outcome, reference
-from problems import random_cost, random_covariance, random_policy, random_stages, random_system
+from problems import random_cost, random_covariance, random_policy, random_system
 
 SIZES = [(1, 1), (2, 1), (5, 2), (6, 3), (17, 3)]
 
 
-def random_spread(
+def random_uncertainty(
     rng: Generator, d: int, m: int, batch: tuple[int, ...] = (), size: float = 0.1
 ) -> ModelUncertainty:
-    rows = size * rng.random((*batch, d))
-    return ModelUncertainty(rows, random_covariance(rng, d + m, "full", batch))
+    return ModelUncertainty(size * random_covariance(rng, d + m, "full", (*batch, d)))
 
 
 def slow_solution(
-    system: LinearSystem, cost: QuadraticCost, spread: ModelUncertainty, start: Array
+    system: LinearSystem, cost: QuadraticCost, uncertainty: ModelUncertainty, start: Array
 ) -> tuple[Array, float]:
-    """Gains and cost: each stage's form in (x, u) in full, the spread as a Kronecker product."""
+    """Gains and cost: each stage's form in (x, u) in full, the rows of [A, B] as one vector."""
     d, m = system.state_size, system.input_size
-    covariance = np.kron(np.diag(spread.rows), spread.columns).reshape(d, d + m, d, d + m)
+    covariance = block_diag(*uncertainty.covariances).reshape(d, d + m, d, d + m)
     M = np.concatenate((system.A, system.B), 1)
     P, constant, gains = cost.Q[-1], 0.0, []
     for h in reversed(range(cost.horizon - 1)):
@@ -54,27 +51,27 @@ def slow_solution(
 
 @pytest.mark.parametrize("cross", [False, True])
 @pytest.mark.parametrize(("d", "m"), SIZES)
-def test_spread_is_what_a_slow_riccati_says(d: int, m: int, cross: bool) -> None:
+def test_uncertainty_is_what_a_slow_riccati_says(d: int, m: int, cross: bool) -> None:
     for seed in range(10):
         rng = default_rng(seed)
         system, cost = random_system(rng, d, m, 1.1), random_cost(rng, d, m, 12, cross)
-        start, spread = rng.standard_normal(d), random_spread(rng, d, m)
-        found = solve(system, cost, uncertainty=spread, check=True)
-        gains, J = slow_solution(system, cost, spread, start)
+        start, uncertainty = rng.standard_normal(d), random_uncertainty(rng, d, m)
+        found = solve(system, cost, uncertainty=uncertainty, check=True)
+        gains, J = slow_solution(system, cost, uncertainty, start)
         np.testing.assert_allclose(
             found.policy.gains, gains, rtol=0, atol=1e-9 * np.abs(gains).max()
         )
         assert found.cost(start) == pytest.approx(J, rel=1e-9)
 
 
-def test_spread_is_what_machines_that_vary_cost() -> None:
+def test_uncertainty_is_what_machines_that_vary_cost() -> None:
     """Rollouts with [A, B] drawn anew at each step."""
     rng, d, m, H, n = default_rng(1), 3, 2, 8, 100_000
     system, cost = random_system(rng, d, m, 0.9), random_cost(rng, d, m, H)
-    start, spread = rng.standard_normal(d), random_spread(rng, d, m)
-    found = solve(system, cost, uncertainty=spread)
+    start, uncertainty = rng.standard_normal(d), random_uncertainty(rng, d, m)
+    found = solve(system, cost, uncertainty=uncertainty)
     assert cost.N is not None
-    L = np.linalg.cholesky(spread.columns)
+    L = np.linalg.cholesky(uncertainty.covariances)
     M = np.concatenate((system.A, system.B), 1)
     x, total = np.broadcast_to(start, (n, d)), np.zeros(n)
     for h in range(H - 1):
@@ -82,7 +79,7 @@ def test_spread_is_what_machines_that_vary_cost() -> None:
         y = np.concatenate((x, u), 1)
         stage = np.block([[cost.Q[h], cost.N[h]], [cost.N[h].T, cost.R[h]]])
         total += np.einsum("ni,ij,nj->n", y, stage, y)
-        deviation = rng.standard_normal((n, d, d + m)) @ L.T * np.sqrt(spread.rows)[:, None]
+        deviation = np.einsum("rij,nrj->nri", L, rng.standard_normal((n, d, d + m)))
         noise = rng.standard_normal((n, d)) @ system.noise_factor.T
         x = np.einsum("nij,nj->ni", M + deviation, y) + noise
     total += np.einsum("ni,ij,nj->n", x, cost.Q[-1], x)
@@ -91,114 +88,58 @@ def test_spread_is_what_machines_that_vary_cost() -> None:
 
 
 @pytest.mark.parametrize(("d", "m"), SIZES)
-def test_no_spread_is_no_spread_to_the_bit(d: int, m: int) -> None:
+def test_no_uncertainty_is_no_uncertainty_to_the_bit(d: int, m: int) -> None:
     rng = default_rng(2)
     system, cost = random_system(rng, d, m, 1.1, batch=(4,)), random_cost(rng, d, m, 9)
     plain = solve(system, cost)
-    some = random_spread(rng, d, m)
-    for nothing in (
-        ModelUncertainty(np.zeros(d), some.columns),
-        ModelUncertainty(some.rows, np.zeros((d + m, d + m))),
-    ):
-        found = solve(system, cost, uncertainty=nothing)
-        assert found.policy.gains.tobytes() == plain.policy.gains.tobytes()
-        assert found.value_matrices.tobytes() == plain.value_matrices.tobytes()
-        assert found.value_constants.tobytes() == plain.value_constants.tobytes()
+    found = solve(system, cost, uncertainty=ModelUncertainty(np.zeros((d, d + m, d + m))))
+    assert found.policy.gains.tobytes() == plain.policy.gains.tobytes()
+    assert found.value_matrices.tobytes() == plain.value_matrices.tobytes()
+    assert found.value_constants.tobytes() == plain.value_constants.tobytes()
 
 
 @pytest.mark.parametrize(("d", "m"), SIZES)
-def test_more_spread_never_costs_less(d: int, m: int) -> None:
+def test_more_uncertainty_never_costs_less(d: int, m: int) -> None:
     sizes = np.array([0, 1e-6, 1e-3, 0.1, 1.0, 10.0])
     for seed in range(10):
         rng = default_rng(seed)
         system, cost = random_system(rng, d, m, 1.1), random_cost(rng, d, m, 10)
-        spread, start = random_spread(rng, d, m), rng.standard_normal(d)
-        more = ModelUncertainty(np.outer(sizes, spread.rows), spread.columns)
+        uncertainty, start = random_uncertainty(rng, d, m), rng.standard_normal(d)
+        more = ModelUncertainty(np.multiply.outer(sizes, uncertainty.covariances))
         batch = solve(system, cost, uncertainty=more)
         costs = batch.cost(start)
         assert batch.solved.all()
         assert (np.diff(costs) >= -1e-9 * costs[:-1]).all()
         assert costs[-1] > costs[0]
         assert costs[0] == pytest.approx(optimal_cost(system, cost, start), rel=1e-9)
-        wider = ModelUncertainty(
-            spread.rows, spread.columns + random_covariance(rng, d + m, "full")
+        added = random_covariance(rng, d + m, "full", (d,))
+        wider = ModelUncertainty(uncertainty.covariances + added)
+        less, much = (
+            solve(system, cost, uncertainty=one).cost(start) for one in (uncertainty, wider)
         )
-        less, much = (solve(system, cost, uncertainty=one).cost(start) for one in (spread, wider))
         assert much >= less * (1 - 1e-9)
 
 
-def test_a_batch_of_spreads_is_each_of_them_alone() -> None:
+def test_a_batch_of_uncertainties_is_each_of_them_alone() -> None:
     rng = default_rng(3)
     system, cost = random_system(rng, 5, 2, 1.1, batch=(3, 1)), random_cost(rng, 5, 2, 6)
-    spread = random_spread(rng, 5, 2, (4,))
-    found = solve(system, cost, uncertainty=spread)
+    uncertainty = random_uncertainty(rng, 5, 2, (4,))
+    found = solve(system, cost, uncertainty=uncertainty)
     assert found.policy.gains.shape == (3, 4, 5, 2, 5)
     for i, j in np.ndindex(3, 4):
         one = LinearSystem(system.A[i, 0], system.B[i, 0], system.noise[i, 0])
-        alone = solve(one, cost, uncertainty=ModelUncertainty(spread.rows[j], spread.columns[j]))
+        alone = solve(one, cost, uncertainty=ModelUncertainty(uncertainty.covariances[j]))
         assert alone.policy.gains.tobytes() == found.policy.gains[i, j].tobytes()
 
 
-def test_a_member_whose_spread_overflows_says_so() -> None:
+def test_a_member_whose_uncertainty_overflows_says_so() -> None:
     rng = default_rng(4)
     system, cost = random_system(rng, 5, 2), random_cost(rng, 5, 2, 10)
-    rows = np.ones((3, 5)) * np.array([[0.1], [1e250], [0.2]])
-    found = solve(system, cost, uncertainty=ModelUncertainty(rows, 1e60 * np.eye(7)))
-    assert found.status[1] == Status.NOT_FINITE
+    covariances = np.multiply.outer([1e59, 1e300, 2e59], np.stack([np.eye(7)] * 5))
+    uncertainty = ModelUncertainty(covariances)
+    assert solve(system, cost, uncertainty=uncertainty).status[1] == Status.NOT_FINITE
     with pytest.raises(ArithmeticError, match="member"):
-        solve(system, cost, uncertainty=ModelUncertainty(rows, 1e60 * np.eye(7)), check=True)
-
-
-# ---- the compiled twin ---------------------------------------------------------------------------
-
-
-def operands(rng: Generator, d: int, m: int, H: int, batch: int, shared: set[str]) -> dict:
-    system = random_system(rng, d, m, 1.1, batch=(batch,))
-    Q, R, N = random_stages(rng, d, m, H, d, (batch,))
-    spread = random_spread(rng, d, m, (batch,))
-    made = {
-        **{"A": system.A, "B": system.B, "noise": system.noise, "Q": Q, "R": R, "N": N},
-        **{"rows": spread.rows, "columns": spread.columns},
-        "start": rng.standard_normal((batch, d)),
-    }
-    if "Q" in shared:  # the three belong together
-        shared = shared | {"R", "N"}
-    return {
-        name: np.ascontiguousarray(M[:1] if name in shared else M) for name, M in made.items()
-    } | {"batch": batch}
-
-
-def assert_near(found: Outcome, expected: Outcome) -> None:
-    np.testing.assert_array_equal(found.status, expected.status)
-    for name, a, b in zip(Outcome._fields, found, expected, strict=True):
-        assert (a is None) == (b is None), name
-        if a is not None and name not in ("status", "failed_step"):
-            for one, other in zip(a, b, strict=True):
-                largest = np.abs(other).max(initial=0.0)
-                np.testing.assert_allclose(one, other, rtol=0, atol=1e-10 * largest, err_msg=name)
-
-
-@pytest.mark.parametrize("shared", [set(), {"rows"}, {"columns"}, {"rows", "columns"}, {"A", "Q"}])
-@pytest.mark.parametrize(("d", "m"), [(2, 1), (3, 2), (5, 2), (8, 1), (17, 2), (17, 9)])
-def test_native_is_the_reference_with_spread(d: int, m: int, shared: set[str]) -> None:
-    if kernels.compiled is None:
-        if os.environ.get("CONTEXTUAL_LQR_NO_NATIVE"):
-            pytest.skip("CONTEXTUAL_LQR_NO_NATIVE is set")
-        pytest.fail("the compiled kernels are missing")
-    for batch, H in ((1, 2), (3, 7), (9, 12)):
-        made = operands(default_rng([d, m, batch]), d, m, H, batch, shared)
-        expected = reference.recursions(**made, gains=True, values=True)
-        found = kernels.native_recursions(**made, gains=True, values=True)
-        assert_near(found, expected)
-        twice = kernels.native_recursions(**made, gains=True, values=True, threads=2)
-        assert found.gains is not None
-        assert twice.gains is not None
-        assert twice.gains.tobytes() == found.gains.tobytes()
-        played = {**made, "policy": np.ascontiguousarray(0.9 * found.gains)}
-        assert_near(
-            kernels.native_recursions(**played, values=True),
-            reference.recursions(**played, values=True),
-        )
+        solve(system, cost, uncertainty=uncertainty, check=True)
 
 
 # ---- dither --------------------------------------------------------------------------------------
@@ -252,40 +193,35 @@ def test_dither_of_zero_and_of_batches() -> None:
 # ---- refusals ------------------------------------------------------------------------------------
 
 I3 = np.eye(3)
-REFUSED: list[tuple[Any, Any, str]] = [
-    ([0.1, -0.1], I3, "rows are variances, at least 0, but one is -0.1"),
-    ([0.1, np.nan], I3, "rows must be finite, but holds nan"),
-    ([0.1, np.inf], I3, "rows must be finite, but holds inf"),
-    (0.1, I3, r"rows must have shape \(..., d\)"),
-    (["a", "b"], I3, "rows must be an array of real numbers"),
-    ([0.1, 0.1], np.triu(np.ones((3, 3))), "columns must be symmetric"),
-    ([0.1, 0.1], np.diag([1, 1, -1]), "columns, a covariance, must be positive semi-definite"),
-    ([0.1, 0.1], np.diag([1, 1, np.nan]), "columns must be finite"),
-    ([0.1, 0.1], [1.0, 2.0], "columns must have shape"),
-    ([0.1, 0.1], np.ones((2, 3)), "columns must be square"),
+REFUSED: list[tuple[Any, str]] = [
+    ([I3, np.triu(np.ones((3, 3)))], "covariances must be symmetric"),
+    ([I3, np.diag([1, 1, -1])], "covariances must be positive semi-definite"),
+    ([I3, np.diag([1, 1, np.nan])], "covariances must be finite, but holds nan"),
+    ([I3, np.diag([1, 1, np.inf])], "covariances must be finite, but holds inf"),
+    (I3, r"covariances must have shape \(..., d, d\+m, d\+m\)"),
+    ([I3, I3, I3], r"covariances must have shape \(..., d, d\+m, d\+m\)"),
+    (np.zeros((0, 3, 3)), r"covariances must have shape \(..., d, d\+m, d\+m\)"),
+    (np.ones((2, 2, 3)), r"covariances must have shape \(..., d, d\+m, d\+m\)"),
+    ("much", "covariances must be an array of real numbers"),
 ]
 
 
-@pytest.mark.parametrize(("rows", "columns", "words"), REFUSED)
-def test_spreads_are_refused_in_words(rows: Any, columns: Any, words: str) -> None:
+@pytest.mark.parametrize(("covariances", "words"), REFUSED)
+def test_uncertainties_are_refused_in_words(covariances: Any, words: str) -> None:
     with pytest.raises(InputError, match=words):
-        ModelUncertainty(rows, columns)
+        ModelUncertainty(covariances)
 
 
-def test_spreads_that_do_not_fit_are_refused() -> None:
+def test_uncertainties_that_do_not_fit_are_refused() -> None:
     rng = default_rng(7)
     system, cost = random_system(rng, 2, 1, batch=(3,)), random_cost(rng, 2, 1, 4)
-    for rows, columns in ((np.ones(3), I3), (np.ones(2), np.eye(2)), (np.ones(2), np.eye(4))):
+    for covariances in ([np.eye(4)] * 3, [np.eye(4)] * 2, [I3]):
         with pytest.raises(InputError, match=r"the uncertainty is for sizes .*the system"):
-            solve(system, cost, uncertainty=ModelUncertainty(rows, columns))
-    with pytest.raises(InputError, match=r"do not broadcast .*rows"):
-        solve(system, cost, uncertainty=ModelUncertainty(np.ones((2, 2)), I3))
-    with pytest.raises(InputError, match=r"do not broadcast .*columns"):
-        solve(system, cost, uncertainty=ModelUncertainty(np.ones(2), np.stack([I3] * 2)))
-    spread = ModelUncertainty([0.1, 0.2], I3)
-    for array in (spread.rows, spread.columns):
-        with pytest.raises(ValueError, match="read-only"):
-            array[0] = 0
+            solve(system, cost, uncertainty=ModelUncertainty(covariances))
+    with pytest.raises(InputError, match=r"do not broadcast .*uncertainty"):
+        solve(system, cost, uncertainty=ModelUncertainty([[I3, I3]] * 2))
+    with pytest.raises(ValueError, match="read-only"):
+        ModelUncertainty([I3, I3]).covariances[0] = 0
 
 
 @pytest.mark.parametrize(
@@ -320,15 +256,17 @@ def test_a_neighbour_that_overflows_leaves_no_trace(d: int, cross: bool) -> None
     stage = stage @ stage.swapaxes(-1, -2)
     N = stage[:, :-1, :d, d:] if cross else None
     cost = QuadraticCost(stage[..., :d, :d], stage[:, :-1, d:, d:], N)
-    spread = ModelUncertainty(rng.uniform(size=(n, d)), stage[:, 0])
-    together = solve(LinearSystem(A, B), cost, uncertainty=spread)
+    uncertainty = ModelUncertainty(
+        np.multiply.outer(rng.uniform(size=d), stage[:, 0]).swapaxes(0, 1)
+    )
+    together = solve(LinearSystem(A, B), cost, uncertainty=uncertainty)
     assert (together.solved == (np.arange(n) != 1)).all()
     for i in (0, 2, 5):
         own = QuadraticCost(cost.Q[i], cost.R[i], None if cost.N is None else cost.N[i])
         alone = solve(
             LinearSystem(A[i], B[i]),
             own,
-            uncertainty=ModelUncertainty(spread.rows[i], spread.columns[i]),
+            uncertainty=ModelUncertainty(uncertainty.covariances[i]),
         )
         np.testing.assert_allclose(
             together.value_matrices[i], alone.value_matrices, rtol=1e-9, atol=0

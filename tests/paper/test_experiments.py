@@ -22,10 +22,10 @@ from contextual_lqr import (
     FormatError,
     InputError,
     LinearPolicy,
-    Trajectory,
     simulate,
     solve,
 )
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.files import finite
 from contextual_lqr.fleets import path_following, true_decoder, true_system
 from contextual_lqr.lqr.solve import optimal_policy
@@ -191,7 +191,7 @@ def test_regret_along_what_was_played_has_the_expected_regret_as_its_mean() -> N
     sums = []
     for _ in range(300):
         played = simulate(LinearPolicy(gains), machine, fleet.start, rng)
-        sums.append(machines.regrets([Played(played.states, played.inputs, None)])[0])
+        sums.append(machines.regrets([Played(played, None)])[0])
     exact = machines.policy_regrets(gains[None])[0]
     error = np.std(sums) / np.sqrt(len(sums))
     assert exact > 10 * error
@@ -204,7 +204,7 @@ def test_confidence_distances_are_those_of_the_sets_played_from() -> None:
     decoder, distances = Decoder(fleet.context_map, 1.0, noise_level=0.01), []
     for one, mass in zip(left, SMALL.training_masses(), strict=True):
         distances.append(ConfidenceSet(decoder, one.prior.beta).distance(true_decoder(fleet)))
-        decoder.update({"mass": mass}, Trajectory(one.played.states, one.played.inputs))
+        decoder.update({"mass": mass}, one.played.trajectory)
     beliefs = ([one.prior.estimate for one in left], [one.prior.factor for one in left])
     found = training.confidence_distances(*map(np.stack, beliefs))
     assert found == pytest.approx(distances, rel=1e-12)
@@ -223,7 +223,8 @@ def test_the_noise_is_the_same_for_every_strategy_and_another_for_every_seed() -
     fleet = trials.bench(config, config.settings[0]).fleet
     for trial in config.trials:
         left, _ = trials.learn(config, trial, 1)
-        states, inputs = left[0].played.states, left[0].played.inputs
+        played = left[0].played.trajectory
+        states, inputs = played.states, played.inputs
         M = true_decoder(fleet) @ fleet.context_map.matrix({"mass": config.training_masses()[0]})
         shocks[trial.strategy, trial.seed] = states[1:] - np.hstack((states[:-1], inputs)) @ M.T
     size = 1e-9 * max(1.0, float(np.abs(states).max()))
@@ -236,10 +237,10 @@ def test_an_episode_that_overflows_ends_before_it(adapt: Any) -> None:
     fleet, training, _ = trials.bench(SMALL, SMALL.settings[0])
     agent = Agent(fleet.context_map, fleet.cost, fleet.start)
     shocks = np.zeros((19, 5))
-    played = play(agent, {"mass": 1.0}, 1e40 * training.dynamics[0], shocks, adapt)
-    assert 0 < len(played.inputs) < 19
-    assert len(played.states) == len(played.inputs) + 1
-    assert np.isfinite(played.states).all()
+    wild = as_system(1e40 * training.dynamics[0], fleet.noise)
+    played = play(agent, {"mass": 1.0}, wild, shocks, adapt)
+    assert 0 < len(played.trajectory) < 19
+    assert np.isfinite(played.trajectory.states).all()
     assert agent.decoder.episodes == 1
     assert training.regrets([played._replace(plan=None)])[0] == np.inf
 

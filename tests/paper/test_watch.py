@@ -8,7 +8,7 @@ import pytest
 from command import COMMAND, output, run
 from contextual_lqr import InputError
 from contextual_lqr.cli.play import FleetName, StrategyName
-from contextual_lqr.paper.watch import NAMES, STRATEGIES, Stage, cost_along, episodes
+from contextual_lqr.paper.watch import NAMES, STRATEGIES, Stage, episodes
 
 
 def test_the_command_knows_every_fleet_and_strategy() -> None:
@@ -35,16 +35,6 @@ def test_learning_is_seen() -> None:
     assert played[-1].cost < played[0].cost
     again = list(episodes(stage, number=5, adapt="episode"))
     assert [one.cost for one in again] == [one.cost for one in played]
-
-
-def test_the_cost_of_an_episode_counts_every_stage() -> None:
-    stage = Stage("vehicle")
-    one = next(episodes(stage, strategy="certainty", number=1, adapt="episode"))
-    x, u, cost = one.trajectory.states, one.trajectory.inputs, stage.fleet.cost
-    total = x[-1] @ cost.Q[len(u)] @ x[-1]
-    for h in range(len(u)):
-        total += x[h] @ cost.Q[h] @ x[h] + u[h] @ cost.R[h] @ u[h]
-    assert cost_along(stage.fleet, one.trajectory) == pytest.approx(total)
 
 
 def test_the_engines_pendulum_can_be_watched() -> None:

@@ -35,7 +35,8 @@ for (d, m), batch, horizon in itertools.product(sizes, (1, 3, 4, 6), (1, 2, 5)):
         wanted = {"batch": batch, "start": arrays.pop(), "gains": True, "values": True}
         wanted |= {"policy": policy, "dither": R.copy()} if given else {"gradient": True}
         if given != shared:
-            wanted |= {"rows": start**2, "columns": stage[:, 0].copy(), "gradient": False}
+            rows = start[..., None, None] ** 2 * stage[:, :1]
+            wanted |= {"covariances": rows, "gradient": False}
         found = kernels.native_recursions(A, B, *arrays, threads=2, **wanted)
         right = reference.recursions(A, B, *arrays, **wanted)
         assert (found.status == right.status).all()

@@ -200,7 +200,7 @@ class _Task:
         n = len(G)
         gains = np.where(good[:, None, None, None], nominal.policy.gains, 0.0)
         policy = LinearPolicy(gains)
-        predicted = nominal.cost(x)
+        predicted = np.asarray(nominal.cost(x))
 
         highest = machines.highest(policy, reach.most_noise)
         lowest = machines.lowest(reach.least_noise)

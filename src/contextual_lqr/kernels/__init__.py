@@ -111,8 +111,7 @@ def native_recursions(
     start: Array | None = None,
     policy: Array | None = None,
     dither: Array | None = None,
-    rows: Array | None = None,
-    columns: Array | None = None,
+    covariances: Array | None = None,
     batch: int,
     gains: bool = False,
     values: bool = False,
@@ -132,7 +131,7 @@ def native_recursions(
         empty(batch, np.int8),
         empty(batch, np.int32),
     )
-    operands = (A, B, Q, R, N, noise, start, policy, dither, rows, columns)
+    operands = (A, B, Q, R, N, noise, start, policy, dither, covariances)
     _native.recursions(d, m, H, batch, *operands, *out, threads)
     return out
 

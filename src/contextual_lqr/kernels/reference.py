@@ -7,7 +7,7 @@ Glossary. The system is x[h+1] = A x[h] + B u[h] + w, the input u[h] = K[h] x[h]
     W (d, d)                covariance of w             P (d, d), c       value xᵀPx + c
     E (H-1, m, m)           covariance of a dither      (added to the inputs of a given policy)
     X (d, d)                second moment E[x xᵀ]       S = R + BᵀPB
-    rows r (d,), columns Y (d+m, d+m)                   covariance diag(r) ⊗ Y of [A, B] itself
+    C (d, d+m, d+m)         covariances of the rows of [A, B] itself
 
 Every array has one leading batch axis of length n, or 1 where all members share it. N and W may
 be None. A member that fails (`status`) is followed no further: its P is set to zero, so that the
@@ -51,8 +51,7 @@ def recursions(
     start: Float[Array, "s d"] | None = None,
     policy: Float[Array, "p steps m d"] | None = None,
     dither: Float[Array, "e steps m m"] | None = None,
-    rows: Float[Array, "v d"] | None = None,
-    columns: Float[Array, "y dm dm"] | None = None,
+    covariances: Float[Array, "v d dm dm"] | None = None,
     batch: int,
     gains: bool = False,
     values: bool = False,
@@ -87,9 +86,9 @@ def recursions(
             c = c + (P * W).sum((-2, -1))  # c_h = c_{h+1} + tr(P_{h+1} W)
             mark(~np.isfinite(c), NOT_FINITE, h + 1)
             Q_h, R_h, Nt_h = Q[:, h], R[:, h], Nt[:, h]
-            if rows is not None and columns is not None:  # E[ΔᵀPΔ] = (Σ_i r_i P_ii) Y, Δ in [A, B]
-                Y = (rows * np.einsum("nii->ni", P)).sum(-1)[:, None, None] * columns
-                Q_h, R_h, Nt_h = Q_h + Y[:, :d, :d], R_h + Y[:, d:, d:], Nt_h + Y[:, d:, :d]
+            if covariances is not None:  # E[ΔᵀPΔ] = Σ_i P_ii C_i for the deviation Δ of [A, B]
+                C = np.einsum("nii,niab->nab", P, covariances)
+                Q_h, R_h, Nt_h = Q_h + C[:, :d, :d], R_h + C[:, d:, d:], Nt_h + C[:, d:, :d]
             if policy is None:
                 S = R_h + _t(B) @ P @ B
                 mark(~_finite(S), NOT_FINITE, h + 1)

@@ -31,14 +31,53 @@ from contextual_lqr.checks import (
     require,
     require_semi_definite,
 )
+from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.errors import InputError
 
 
-@dataclass(frozen=True, init=False, eq=False)
-class LinearSystem:
-    """Machines that obey x' = A x + B u + w, with E[w wᵀ] = noise (zero unless given).
+def as_states(name: str, value: ArrayLike, d: int) -> Float[Array, "*batch d"]:
+    """States of `d` coordinates, one or a batch, or a sentence that says why not."""
+    x = as_numbers(name, value, "(..., d)", 1)
+    require(x.shape[-1] == d, f"{name} must have {d} coordinates, not {x.shape[-1]}")
+    return x
 
-    `batch_shape` is that of the leading axes, () for one machine; `has_noise` whether there is any.
+
+def apply(matrices: Array, vectors: Array) -> Array:
+    """M v, either of them a batch; much quicker than a general product where neither is."""
+    if matrices.ndim == 2 and vectors.ndim == 1:
+        return np.asarray(matrices @ vectors)
+    return np.asarray(matrices @ vectors[..., None])[..., 0]
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class LinearSystem(Displayed):
+    """Machines that obey x' = A x + B u + w, with E[w wᵀ] = noise.
+
+    Parameters
+    ----------
+    A : array_like, (..., d, d)
+        How a state carries over to the next. Leading axes are a batch of machines.
+    B : array_like, (..., d, m)
+        What inputs do to the next state.
+    noise : array_like, (..., d, d), optional
+        The covariance of w; zero unless given.
+
+    Attributes
+    ----------
+    batch_shape : tuple of int
+        The leading axes, () for one machine.
+    has_noise : bool
+        Whether there is any.
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, a number is not finite, or noise is no covariance.
+
+    Examples
+    --------
+    >>> clqr.LinearSystem([[1, 0.5], [0, 0.9]], [[0], [0.5]])
+    <LinearSystem: states 2, inputs 1, noise none>
     """
 
     A: Float[Array, "*#batch d d"]
@@ -95,12 +134,36 @@ class LinearSystem:
         noisy = np.einsum("...ii->...i", self.noise)[..., None] > 0
         return read_only(np.where(noisy, L, 0.0))
 
+    def _facts(self) -> dict[str, object]:
+        facts = {"states": self.state_size, "inputs": self.input_size}
+        noise = "yes" if self.has_noise else "none"
+        return {**facts, "noise": noise, **batch_fact(self.batch_shape)}
 
-@dataclass(frozen=True, init=False, eq=False)
-class QuadraticCost:
-    """The cost of an episode: Q (H, d, d), R (H-1, m, m) and the cross term N (H-1, d, m).
 
-    Each stage must be convex, [[Q, N], [Nᵀ, R]] positive semi-definite, unless `indefinite=True`.
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class QuadraticCost(Displayed):
+    """The cost of an episode, Σ xᵀQx + uᵀRu + 2xᵀNu over its steps, and xᵀQx of its last state.
+
+    Parameters
+    ----------
+    Q : array_like, (..., H, d, d)
+        The weight of each state. H is the number of states, one more than there are inputs.
+    R : array_like, (..., H-1, m, m)
+        The weight of each input.
+    N : array_like, (..., H-1, d, m), optional
+        The cross term of each step.
+    indefinite : bool
+        Allow stages that are not convex: [[Q, N], [Nᵀ, R]] not positive semi-definite.
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, a number is not finite, or a weight is asymmetric or indefinite.
+
+    Examples
+    --------
+    >>> clqr.QuadraticCost(Q=[np.eye(2)] * 15, R=[np.eye(1)] * 14)
+    <QuadraticCost: states 2, inputs 1, steps 14, cross term no>
     """
 
     Q: Float[Array, "*#batch H d d"]
@@ -161,6 +224,11 @@ class QuadraticCost:
         shapes = {"Q": self.Q.shape[:-3], "R": self.R.shape[:-3]}
         return broadcast_batches(shapes | {"N": () if self.N is None else self.N.shape[:-3]})
 
+    def _facts(self) -> dict[str, object]:
+        facts = {"states": self.state_size, "inputs": self.input_size, "steps": self.horizon - 1}
+        cross = "no" if self.N is None else "yes"
+        return {**facts, "cross term": cross, **batch_fact(self.batch_shape)}
+
 
 def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
     hint = "; pass indefinite=True if that is meant"
@@ -177,41 +245,110 @@ def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
     require_semi_definite("[[Q, N], [Nᵀ, R]]", joint, f": N is too large for Q and R{hint}")
 
 
-@dataclass(frozen=True, init=False, eq=False)
-class ModelUncertainty:
-    """How uncertain [A, B] itself is: its covariance diag(rows) ⊗ columns, drawn anew at each step.
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class ModelUncertainty(Displayed):
+    """How uncertain [A, B] itself is: one covariance for each of its rows, drawn anew at each step.
 
-    rows has shape (..., d), columns (..., d+m, d+m): E[ΔᵀPΔ] = (Σ_i rows_i P_ii) columns for the
-    deviation Δ of [A, B]. A policy that is optimal against it pushes less where less is known.
+    For the deviation Δ of [A, B], E[ΔᵀPΔ] = Σ_r P_rr covariances[r]. A policy that is optimal
+    against it pushes less where less is known.
+
+    Parameters
+    ----------
+    covariances : array_like, (..., d, d+m, d+m)
+        The covariance of each row of [A, B].
+
+    Raises
+    ------
+    InputError
+        If the shape is not that, or one of them is no covariance.
+
+    Examples
+    --------
+    >>> clqr.ModelUncertainty([0.01 * np.eye(3), 0.04 * np.eye(3)])
+    <ModelUncertainty: states 2, inputs 1, largest deviation 0.2>
     """
 
-    rows: Float[Array, "*#batch d"]
-    columns: Float[Array, "*#batch y y"]
+    covariances: Float[Array, "*batch d y y"]
 
-    def __init__(self, rows: ArrayLike, columns: ArrayLike) -> None:
-        rows = as_numbers("rows", rows, "(..., d)", 1)
-        require((rows >= 0).all(), f"rows are variances, at least 0, but one is {rows.min():.3g}")
-        columns = as_numbers("columns", columns, "(..., d+m, d+m)", 2)
-        square = columns.shape[-2] == columns.shape[-1]
-        require(square, f"columns must be square, (..., d+m, d+m), not {columns.shape}")
-        columns = as_symmetric("columns", columns)
-        require_semi_definite("columns, a covariance,", columns)
-        record(self, rows=frozen(rows), columns=read_only(columns))
+    def __init__(self, covariances: ArrayLike) -> None:
+        C = as_numbers("covariances", covariances, "(..., d, d+m, d+m)", 3)
+        d, y = C.shape[-3], C.shape[-1]
+        require(
+            C.shape[-2] == y and 0 < d < y,
+            f"covariances must have shape (..., d, d+m, d+m), not {C.shape}",
+        )
+        C = as_symmetric("covariances", C)
+        require_semi_definite("covariances", C)
+        record(self, covariances=read_only(C))
+
+    def _facts(self) -> dict[str, object]:
+        *batch, d, y, _ = self.covariances.shape
+        variances = np.einsum("...ii->...i", self.covariances)
+        largest = f"{np.sqrt(variances.max(initial=0.0)):.3g}"
+        facts = {"states": d, "inputs": y - d, "largest deviation": largest}
+        return {**facts, **batch_fact(tuple(batch))}
 
 
-@dataclass(frozen=True, init=False, eq=False)
-class LinearPolicy:
-    """The inputs u[h] = gains[h] x[h], gains of shape (..., H-1, m, d)."""
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class LinearPolicy(Displayed):
+    """The inputs u[h] = gains[h] x[h]; `policy(step, state)` is one of them.
+
+    Parameters
+    ----------
+    gains : array_like, (..., H-1, m, d)
+        One matrix for each step, in the sign of u = K x. (python-control writes u = -K x.)
+
+    Raises
+    ------
+    InputError
+        If there are fewer than three axes, or a number is not finite.
+
+    Examples
+    --------
+    >>> policy = clqr.LinearPolicy([[[-0.5, -1.0]]] * 14)
+    >>> policy
+    <LinearPolicy: states 2, inputs 1, steps 14>
+    >>> policy(0, [1.0, 0.2])
+    array([-0.7])
+    """
 
     gains: Float[Array, "*batch steps m d"]
 
     def __init__(self, gains: ArrayLike) -> None:
         record(self, gains=frozen(as_numbers("gains", gains, "(..., H-1, m, d)", 3)))
 
+    def __call__(self, step: int, state: ArrayLike) -> Float[Array, "*batch m"]:
+        """The input in this state, (..., d), at this step, counted from 0."""
+        steps, _, d = self.gains.shape[-3:]
+        require(0 <= step < steps, f"the policy has steps 0 to {steps - 1}, not {step!r}")
+        return apply(self.gains[..., step, :, :], as_states("state", state, d))
 
-@dataclass(frozen=True, init=False, eq=False)
-class Trajectory:
-    """What was played: states (..., H, d) and the inputs (..., H-1, m) between them."""
+    def _facts(self) -> dict[str, object]:
+        *batch, steps, m, d = self.gains.shape
+        return {"states": d, "inputs": m, "steps": steps, **batch_fact(tuple(batch))}
+
+
+@dataclass(frozen=True, init=False, eq=False, repr=False)
+class Trajectory(Displayed):
+    """What was played: states and the inputs between them. Its length is the number of steps.
+
+    Parameters
+    ----------
+    states : array_like, (..., H, d)
+        The states, the first and the last included.
+    inputs : array_like, (..., H-1, m)
+        The input that was played in each state but the last.
+
+    Raises
+    ------
+    InputError
+        If there is not one state more than inputs, or a number is not finite.
+
+    Examples
+    --------
+    >>> clqr.Trajectory(states=[[1.0, 0.0], [1.0, -0.2]], inputs=[[-0.4]])
+    <Trajectory: states 2, inputs 1, steps 1>
+    """
 
     states: Float[Array, "*batch H d"]
     inputs: Float[Array, "*batch steps m"]
@@ -229,3 +366,18 @@ class Trajectory:
     def __len__(self) -> int:
         """The number of steps played, one fewer than states."""
         return int(self.inputs.shape[-2])
+
+    def _facts(self) -> dict[str, object]:
+        *batch, _, d = self.states.shape
+        facts = {"states": d, "inputs": self.inputs.shape[-1], "steps": len(self)}
+        return {**facts, **batch_fact(tuple(batch))}
+
+
+def require_fit(policy: LinearPolicy, system: LinearSystem) -> None:
+    """Refuse a policy that is not of the system's sizes."""
+    m, d = policy.gains.shape[-2:]
+    require(
+        (d, m) == (system.state_size, system.input_size),
+        f"the policy is for {d} states and {m} inputs, but the system has {system.state_size} "
+        f"states and {system.input_size} inputs",
+    )

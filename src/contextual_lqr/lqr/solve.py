@@ -1,4 +1,4 @@
-"""Finite-horizon linear-quadratic control: the solution, any policy's cost, a gradient, a rollout.
+"""Finite-horizon linear-quadratic control: the solution, any policy's cost, a gradient.
 
 The problem is stated in `problem.py`. The sign is the paper's: u = K x. (python-control writes
 u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h].
@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -27,13 +27,16 @@ from contextual_lqr.checks import (
     require,
     require_semi_definite,
 )
+from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
     LinearSystem,
     ModelUncertainty,
     QuadraticCost,
-    Trajectory,
+    apply,
+    as_states,
+    require_fit,
 )
 
 
@@ -51,12 +54,21 @@ _REASONS = {
 }
 
 
-@dataclass(frozen=True, eq=False)
-class Solution:
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Displayed):
     """The optimal policy of every member of a batch, and its value xᵀ P[h] x + c[h].
 
     A member that could not be solved says so in `status`: its gains and value matrices are NaN,
     its value constants and its cost infinite.
+
+    Attributes
+    ----------
+    policy : LinearPolicy
+        The optimal one.
+    value_matrices, value_constants : array, (..., H, d, d) and (..., H)
+        P and c of every step, the last state's included.
+    status, failed_step : array of int, (...)
+        A `Status` for each member, and the step (from 1) where it failed, 0 if it did not.
     """
 
     policy: LinearPolicy
@@ -66,21 +78,28 @@ class Solution:
     failed_step: Int[Array, "*batch"]
 
     @property
-    def solved(self) -> Any:
+    def solved(self) -> np.bool_ | Bool[Array, "*batch"]:
         """Whether each member was solved."""
-        return self.status == kernels.SOLVED
+        return np.asarray(self.status == kernels.SOLVED)[()]
 
-    def cost(self, start: ArrayLike) -> Any:
+    def cost(self, start: ArrayLike) -> np.float64 | Float[Array, "*batch"]:
         """The optimal expected cost J₁* from `start`, (..., d); inf for a member not solved."""
-        d = self.value_matrices.shape[-1]
-        x = as_numbers("start", start, "(..., d)", 1)
-        if x.shape[-1] != d:
-            raise InputError(f"start must have {d} coordinates, not {x.shape[-1]}")
+        x = as_states("start", start, self.value_matrices.shape[-1])
         broadcast_batches({"solution": self.status.shape, "start": x.shape[:-1]})
         with np.errstate(over="ignore", invalid="ignore"):
-            Px = _apply(self.value_matrices[..., 0, :, :], x)
+            Px = apply(self.value_matrices[..., 0, :, :], x)
             J = np.asarray(np.vecdot(x, Px) + self.value_constants[..., 0])
         return _or_infinite(J)
+
+    def _facts(self) -> dict[str, object]:
+        facts = self.policy._facts()
+        if not self.status.ndim:
+            reason = _REASONS.get(Status(int(self.status)), "solved")
+            return {
+                **facts,
+                "status": reason if self.solved else f"{reason}, step {self.failed_step}",
+            }
+        return {**facts, "status": f"{int(self.solved.sum())} of {self.status.size} solved"}
 
 
 class CostGradient(NamedTuple):
@@ -99,9 +118,35 @@ def solve(
 ) -> Solution:
     """The optimal policy and its value, by one backward pass (eq. optimal-value, ph, km).
 
-    With an `uncertainty`, the policy hedges against systems that vary about this one. Nothing is
-    raised for a member without solution, unless `check`: then `UnsolvableError` names the first
-    such member and the step.
+    Parameters
+    ----------
+    system, cost : LinearSystem, QuadraticCost
+        What is controlled, and what it costs; batches broadcast against each other.
+    uncertainty : ModelUncertainty, optional
+        Hedge against systems that vary about this one.
+    check : bool
+        Raise if a member has no solution; otherwise its `status` says so, and nothing is raised.
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    InputError
+        If sizes or batches do not fit together.
+    UnsolvableError
+        With `check`: it names the first member without a solution, and the step.
+
+    Examples
+    --------
+    >>> system = clqr.LinearSystem([[1, 0.5], [0, 0.9]], [[0], [0.5]])
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(2)] * 15, R=[np.eye(1)] * 14)
+    >>> solution = clqr.solve(system, cost)
+    >>> solution
+    <Solution: states 2, inputs 1, steps 14, status solved>
+    >>> print(f"{solution.cost([1.0, 0.0]):.4f}")
+    4.5404
     """
     shape, found = _run(system, cost, uncertainty=uncertainty, gains=True, values=True)
     solution = Solution(
@@ -122,8 +167,35 @@ def optimal_policy(system: LinearSystem, cost: QuadraticCost) -> LinearPolicy:
     return record(object.__new__(LinearPolicy), gains=_unflatten(found.gains, shape))
 
 
-def optimal_cost(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -> Any:
-    """J₁* alone: what `solve(system, cost).cost(start)` says, without keeping gains or values."""
+def optimal_cost(
+    system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+) -> np.float64 | Float[Array, "*batch"]:
+    """J₁* alone: what `solve(system, cost).cost(start)` says, without keeping gains or values.
+
+    Parameters
+    ----------
+    system, cost : LinearSystem, QuadraticCost
+        As for `solve`.
+    start : array_like, (..., d)
+        The first state, or a batch of them.
+
+    Returns
+    -------
+    float or array
+        One number a member; inf for one that cannot be solved.
+
+    Raises
+    ------
+    InputError
+        If sizes or batches do not fit together.
+
+    Examples
+    --------
+    >>> system = clqr.LinearSystem([[1, 0.5], [0, 0.9]], [[0], [0.5]])
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(2)] * 15, R=[np.eye(1)] * 14)
+    >>> clqr.optimal_cost(system, cost, [[1, 0], [0, 1]]).round(4)
+    array([4.5404, 4.873 ])
+    """
     shape, found = _run(system, cost, start=start)
     return _or_infinite(_unflatten(found.cost, shape))
 
@@ -135,11 +207,35 @@ def policy_cost(
     start: ArrayLike,
     *,
     dither: ArrayLike | None = None,
-) -> Any:
-    """The exact expected cost of any linear policy on any system; inf where it overflows.
+) -> np.float64 | Float[Array, "*batch"]:
+    """The exact expected cost of any linear policy on any system.
 
-    `dither`, (..., H-1, m, m), is the covariance of what is added to the inputs at each step.
-    Policies, systems, costs, starts and dithers broadcast against each other like NumPy arrays.
+    Parameters
+    ----------
+    policy, system, cost : LinearPolicy, LinearSystem, QuadraticCost
+        What is played, on what, at which price. Batches broadcast against each other.
+    start : array_like, (..., d)
+        The first state, or a batch of them.
+    dither : array_like, (..., H-1, m, m), optional
+        The covariance of noise that is added to the inputs at each step.
+
+    Returns
+    -------
+    float or array
+        One number a member; inf where it overflows.
+
+    Raises
+    ------
+    InputError
+        If sizes or batches do not fit together, or a dither is no covariance.
+
+    Examples
+    --------
+    >>> system = clqr.LinearSystem([[1, 0.5], [0, 0.9]], [[0], [0.5]])
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(2)] * 15, R=[np.eye(1)] * 14)
+    >>> idle = clqr.LinearPolicy(np.zeros((14, 1, 2)))
+    >>> float(clqr.policy_cost(idle, system, cost, [1, 0]))
+    15.0
     """
     E = None
     if dither is not None:
@@ -155,13 +251,34 @@ def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -
 
     By the envelope theorem the optimal gains may be held fixed:
     ∇J = 2 Σ_h P[h+1] (A + B K[h]) E[x[h] x[h]ᵀ] [I; K[h]]ᵀ.
+
+    Parameters
+    ----------
+    system, cost, start
+        As for `optimal_cost`.
+
+    Returns
+    -------
+    CostGradient
+        Its `dA` and `dB`; NaN for a member that cannot be solved.
+
+    Raises
+    ------
+    InputError
+        If sizes or batches do not fit together.
+
+    Examples
+    --------
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(1)] * 2, R=[np.eye(1)])
+    >>> clqr.cost_gradient(clqr.LinearSystem([[1.0]], [[1.0]]), cost, [1.0])
+    CostGradient(dA=array([[1.]]), dB=array([[-0.5]]))
     """
     return cost_and_gradient(system, cost, start)[1]
 
 
 def cost_and_gradient(
     system: LinearSystem, cost: QuadraticCost, start: ArrayLike
-) -> tuple[Any, CostGradient]:
+) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
     """J₁* and its gradient, from the same two passes."""
     shape, found = _run(system, cost, start=start, gradient=True)
     gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
@@ -170,7 +287,7 @@ def cost_and_gradient(
 
 def policy_cost_and_gradient(
     policy: LinearPolicy, system: LinearSystem, cost: QuadraticCost, start: ArrayLike
-) -> tuple[Any, CostGradient]:
+) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
     """The cost of a given policy, and its gradient by the dynamics: the same two passes.
 
     The formula of `cost_gradient` holds for any gains, with P the value of the policy.
@@ -178,69 +295,6 @@ def policy_cost_and_gradient(
     shape, found = _run(system, cost, start=start, policy=policy, gradient=True)
     gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
     return _or_infinite(_unflatten(found.cost, shape)), gradient
-
-
-def simulate(
-    policy: LinearPolicy,
-    system: LinearSystem,
-    start: ArrayLike,
-    rng: np.random.Generator,
-    *,
-    state_bound: float | ArrayLike | None = None,
-) -> Trajectory:
-    """Play the policy. Without a bound, policies, systems and starts may be batches.
-
-    `state_bound` (a number, or one for each coordinate) stops an episode after the first state that
-    has a larger coordinate; the trajectory is then as long as what was played. One episode whose
-    state overflows is stopped before it; a batch in which that happens is refused.
-    """
-    x = as_numbers("start", start, "(..., d)", 1)
-    d, m = system.state_size, system.input_size
-    steps = policy.gains.shape[-3]
-    require(policy.gains.shape[-2:] == (m, d), _mismatch(policy, system))
-    require(x.shape[-1] == d, f"start must have {d} coordinates, not {x.shape[-1]}")
-    batch = broadcast_batches(
-        {"policy": policy.gains.shape[:-3], "system": system.batch_shape, "start": x.shape[:-1]}
-    )
-    bound = np.inf if state_bound is None else as_numbers("state_bound", state_bound, "(d,)", 0)
-    if state_bound is not None:
-        require(not batch, f"a state bound stops one episode, but these are a batch of {batch}")
-        require(
-            bool(np.all(bound > 0)) and np.shape(bound) in ((), (d,)),
-            f"state_bound must be positive, a number or {d} of them, not {state_bound!r}",
-        )
-    # All noise is drawn at once, so that how far an episode gets does not change what follows it.
-    shocks = rng.standard_normal((*batch, steps, d))
-    shocks = np.einsum("...ij,...hj->...hi", system.noise_factor, shocks)
-    if not batch:
-        limit = None if state_bound is None else np.full(d, bound)
-        return Trajectory(
-            *kernels.roll_out(system.A, system.B, policy.gains, x, shocks, bound=limit)
-        )
-    states, inputs = np.empty((*batch, steps + 1, d)), np.empty((*batch, steps, m))
-    states[..., 0, :] = x
-    with np.errstate(over="ignore", invalid="ignore"):
-        for h in range(steps):
-            x = states[..., h, :]
-            u = inputs[..., h, :] = _apply(policy.gains[..., h, :, :], x)
-            states[..., h + 1, :] = _apply(system.A, x) + _apply(system.B, u) + shocks[..., h, :]
-    if not np.isfinite(states).all():
-        raise InputError("an episode of this batch overflows: simulate it alone, or with a bound")
-    return Trajectory(states, inputs)
-
-
-def _apply(matrix: Array, vector: Array) -> Array:
-    if matrix.ndim == 2 and vector.ndim == 1:
-        return np.asarray(matrix @ vector)
-    return np.asarray(matrix @ vector[..., None])[..., 0]
-
-
-def _mismatch(policy: LinearPolicy, system: LinearSystem) -> str:
-    m, d = policy.gains.shape[-2:]
-    return (
-        f"the policy is for {d} states and {m} inputs, but the system has {system.state_size} "
-        f"states and {system.input_size} inputs"
-    )
 
 
 def _run(
@@ -263,12 +317,11 @@ def _run(
     batches = {"system": system.batch_shape, "cost": cost.batch_shape}
     x = gains = None
     if start is not None:
-        x = as_numbers("start", start, "(..., d)", 1)
-        require(x.shape[-1] == d, f"start must have {d} coordinates, not {x.shape[-1]}")
+        x = as_states("start", start, d)
         batches["start"] = x.shape[:-1]
     if policy is not None:
         gains = policy.gains
-        require(gains.shape[-2:] == (m, d), _mismatch(policy, system))
+        require_fit(policy, system)
         require(
             gains.shape[-3] == cost.horizon - 1,
             f"the policy has {gains.shape[-3]} steps, but the cost {cost.horizon - 1}",
@@ -277,11 +330,11 @@ def _run(
     if dither is not None:
         batches["dither"] = dither.shape[:-3]
     if uncertainty is not None:
-        sizes = uncertainty.rows.shape[-1], uncertainty.columns.shape[-1]
+        sizes = uncertainty.covariances.shape[-3:-1]
         require(
             sizes == (d, d + m), f"the uncertainty is for sizes {sizes}, the system {(d, d + m)}"
         )
-        batches |= {"rows": uncertainty.rows.shape[:-1], "columns": uncertainty.columns.shape[:-2]}
+        batches["uncertainty"] = uncertainty.covariances.shape[:-3]
     shape = broadcast_batches(batches)
     found = kernels.recursions(
         _flatten(system.A, 2, shape),
@@ -293,8 +346,7 @@ def _run(
         start=None if x is None else _flatten(x, 1, shape),
         policy=None if gains is None else _flatten(gains, 3, shape),
         dither=None if dither is None else _flatten(dither, 3, shape),
-        rows=None if uncertainty is None else _flatten(uncertainty.rows, 1, shape),
-        columns=None if uncertainty is None else _flatten(uncertainty.columns, 2, shape),
+        covariances=None if uncertainty is None else _flatten(uncertainty.covariances, 3, shape),
         batch=math.prod(shape),
         threads=kernels.threads(),
         **wanted,
@@ -322,7 +374,7 @@ def _unflatten(array: Array | None, batch: tuple[int, ...]) -> Array:
     return read_only(array)
 
 
-def _or_infinite(cost: Any) -> Any:
+def _or_infinite(cost: Float[Array, "*batch"]) -> np.float64 | Float[Array, "*batch"]:
     """NaN is what overflow leaves of terms with different signs, or a member without solution."""
     if all_finite(cost):  # the usual case, and quick
         return cost[()]

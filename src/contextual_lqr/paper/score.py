@@ -13,18 +13,13 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.fleets import Fleet, true_decoder
-from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem
+from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, Trajectory
 from contextual_lqr.lqr.solve import optimal_policy, policy_cost, solve
 from contextual_lqr.paper.play import Played
 
 _CHUNK = 2000  # controllers that are made at once: more do not fit into the cache
-
-
-def split(dynamics: Float[Array, "*batch d y"], noise: Float[Array, "d d"]) -> LinearSystem:
-    """The systems with these [A, B]."""
-    A, B = np.split(dynamics, [dynamics.shape[-2]], axis=-1)
-    return LinearSystem.unchecked(np.ascontiguousarray(A), np.ascontiguousarray(B), noise)
 
 
 class Machines:
@@ -34,10 +29,14 @@ class Machines:
         self.fleet = fleet
         self.matrices: Float[Array, "n p y"] = fleet.context_map.matrices(contexts)
         self.dynamics: Float[Array, "n d y"] = true_decoder(fleet) @ self.matrices
-        self.systems = split(self.dynamics, fleet.noise)
+        self.systems = as_system(self.dynamics, fleet.noise)
         self._best = solve(self.systems, fleet.cost, check=True)
         self.policies: Float[Array, "n steps m d"] = self._best.policy.gains
-        self.optimal_costs: Float[Array, " n"] = self._best.cost(fleet.start)
+        self.optimal_costs: Float[Array, " n"] = np.asarray(self._best.cost(fleet.start))
+
+    def system(self, i: int) -> LinearSystem:
+        """The i-th machine."""
+        return as_system(self.dynamics[i], self.fleet.noise)
 
     def confidence_distances(
         self, estimates: Float[Array, "k d p"], factors: Float[Array, "k p p"]
@@ -55,7 +54,8 @@ class Machines:
         """
         fleet, paid = self.fleet, []
         for some in np.array_split(estimates, -(-len(estimates) * len(self.matrices) // _CHUNK)):
-            policies = optimal_policy(split(some[:, None] @ self.matrices, fleet.noise), fleet.cost)
+            believed = as_system(some[:, None] @ self.matrices, fleet.noise)
+            policies = optimal_policy(believed, fleet.cost)
             paid.append(policy_cost(policies, self.systems, fleet.cost, fleet.start))
         return np.asarray(np.concatenate(paid) - self.optimal_costs)
 
@@ -64,7 +64,7 @@ class Machines:
     ) -> Float[Array, " k"]:
         """The expected cost of the i-th policy on the i-th machine above the optimum, dither in."""
         fleet, k = self.fleet, len(policies)
-        systems = split(self.dynamics[:k], fleet.noise)
+        systems = as_system(self.dynamics[:k], fleet.noise)
         paid = policy_cost(LinearPolicy(policies), systems, fleet.cost, fleet.start, dither=dither)
         return np.asarray(paid - self.optimal_costs[:k])
 
@@ -77,17 +77,17 @@ class Machines:
         """
         plans = [one.plan for one in played if one.plan is not None]
         if len(plans) < len(played):
-            return np.array([self._regret_along(i, one) for i, one in enumerate(played)])
+            return np.array([self._regret_along(i, one.trajectory) for i, one in enumerate(played)])
         gains = np.stack([plan.policy.gains for plan in plans])
         none = np.zeros_like(self.fleet.cost.R)
         dither = np.stack([none if plan.dither is None else plan.dither for plan in plans])
         return self.policy_regrets(gains, dither if dither.any() else None)
 
-    def _regret_along(self, i: int, played: Played) -> float:
-        cost, B = self.fleet.cost, self.systems.B[i]
-        if len(played.inputs) < cost.horizon - 1:
+    def _regret_along(self, i: int, played: Trajectory) -> float:
+        cost, B, (x, u) = self.fleet.cost, self.systems.B[i], (played.states, played.inputs)
+        if len(u) < cost.horizon - 1:
             return np.inf  # it overflowed
-        off = played.inputs - np.einsum("hij,hj->hi", self.policies[i], played.states[:-1])
+        off = u - np.einsum("hij,hj->hi", self.policies[i], x[:-1])
         metric = cost.R + B.T @ self._best.value_matrices[i, 1:] @ B
         with np.errstate(over="ignore"):
             return float(np.einsum("hi,hij,hj->", off, metric, off))

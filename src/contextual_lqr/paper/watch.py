@@ -10,9 +10,10 @@ import numpy as np
 
 from contextual_lqr.checks import require
 from contextual_lqr.errors import MissingExtraError
-from contextual_lqr.fleets import FLEETS, Fleet, true_system
+from contextual_lqr.fleets import FLEETS, true_system
 from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost
+from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning import (
     CertaintyEquivalence,
     Optimism,
@@ -53,14 +54,8 @@ class EpisodeRow:
 
     def plain(self) -> dict[str, Any]:
         """All but the trajectory, as JSON can hold it."""
-        return {
-            "episode": self.episode,
-            "context": self.context,
-            "steps": len(self.trajectory),
-            "cost": self.cost,
-            "optimum": self.optimum,
-            "unseen": self.unseen,
-        }
+        facts = {name: value for name, value in vars(self).items() if name != "trajectory"}
+        return {**facts, "steps": len(self.trajectory)}
 
 
 class Stage:
@@ -129,12 +124,5 @@ def episodes(
         context = fleet.sample_context(rng)
         played = stage.teach(agent, context, rng, adapt)
         scored = float(np.median([stage.score(agent, other) for other in unseen]))
-        cost, best = cost_along(fleet, played), stage.optimum(context)
+        cost, best = float(trajectory_cost(played, fleet.cost)), stage.optimum(context)
         yield EpisodeRow(k, context, played, cost, best, scored)
-
-
-def cost_along(fleet: Fleet, played: Trajectory) -> float:
-    """What the states and inputs of an episode cost, as far as it went."""
-    x, u, n = played.states, played.inputs, len(played)
-    Q, R = fleet.cost.Q[: n + 1], fleet.cost.R[:n]
-    return float(np.einsum("hi,hij,hj", x, Q, x) + np.einsum("hi,hij,hj", u, R, u))

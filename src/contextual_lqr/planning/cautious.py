@@ -120,9 +120,11 @@ class Cautious:
         shape = (ramp / ramp.mean())[:, None, None] * _inverse(Y[d:, d:])
         size = self.probe**2
         if problem.decoder.rows >= estimate.shape[1]:  # the draws are more than the prior
-            dithered = policy_cost(policy, machines, cost, x, dither=shape)[: self.draws]
+            dithered = np.asarray(policy_cost(policy, machines, cost, x, dither=shape))[
+                : self.draws
+            ]
             with np.errstate(invalid="ignore"):
-                regret = plain[best] - optimal_cost(machines, cost, x)[: self.draws]
+                regret = plain[best] - np.asarray(optimal_cost(machines, cost, x))[: self.draws]
                 extra = dithered - plain[best]
             price = float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
             extra = np.where(np.isfinite(extra), extra, np.inf)
@@ -165,7 +167,7 @@ class Cautious:
             u = both.policy.gains[0, 0] @ x
             u = u * min(1.0, (self.trust if known else self.early_trust) / _length(u, unknown))
         if known and both.solved.all():
-            hedged, certain = both.cost(x)
+            hedged, certain = np.asarray(both.cost(x))
             P = both.value_matrices[0, 1]
             weight = self.step_aversion * float(posterior.row_variance @ np.diagonal(P))
             curvature = cost.R[0] + nominal.B.T @ P @ nominal.B + weight * unknown
@@ -223,10 +225,9 @@ def _upper(costs: Float[Array, "*plans draws"], level: float) -> Array:
 
 
 def _spread(posterior: Posterior, Y: Array, aversions: tuple[float, ...]) -> ModelUncertainty:
-    rows = np.outer(
-        aversions, posterior.row_variance
-    )  # variances, and Y is a Gram matrix: all is right
-    return record(object.__new__(ModelUncertainty), rows=rows, columns=Y)
+    # Variances times a Gram matrix: nothing to check.
+    rows = np.outer(aversions, posterior.row_variance)[..., None, None]
+    return record(object.__new__(ModelUncertainty), covariances=rows * Y)
 
 
 def _inverse(Y: Array) -> Array:

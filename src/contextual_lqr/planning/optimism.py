@@ -126,7 +126,7 @@ class _Ball:
     def cost(self, X: Float[Array, "n d p"]) -> Float[Array, " n"]:
         systems, problem = self._systems(X), self._problem
         J = optimal_cost(systems, problem.cost, problem.start)
-        return accepted(problem, systems, J, self._value_bound)
+        return accepted(problem, systems, np.asarray(J), self._value_bound)
 
     def cost_and_gradient(
         self, X: Float[Array, "n d p"]
@@ -137,7 +137,9 @@ class _Ball:
         with np.errstate(over="ignore", invalid="ignore"):
             S_A, S_B = self._change
             g = (apply_to_each(dA, S_A.T) + apply_to_each(dB, S_B.T)) * self.free
-        return accepted(problem, systems, J, self._value_bound), np.where(np.isfinite(g), g, 0.0)
+        return accepted(problem, systems, np.asarray(J), self._value_bound), np.where(
+            np.isfinite(g), g, 0.0
+        )
 
     def _systems(self, X: Array) -> LinearSystem:
         A, B = (M + apply_to_each(X, S) for M, S in zip(self._centre, self._change, strict=True))

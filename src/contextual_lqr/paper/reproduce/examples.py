@@ -8,12 +8,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.fleets import Fleet, true_decoder, true_system
-from contextual_lqr.lqr.solve import simulate, solve
+from contextual_lqr.lqr.rollout import simulate
+from contextual_lqr.lqr.solve import solve
 from contextual_lqr.paper.reproduce.config import Setting, Trial
 from contextual_lqr.paper.reproduce.summary import Measurements
 from contextual_lqr.paper.reproduce.trial import bench, learn
-from contextual_lqr.paper.score import split
 
 MASSES, ENVIRONMENTS, DECAY = (0.1, 1.0), (1, 3, 10), 0.7
 
@@ -66,7 +67,7 @@ def examples(measured: Measurements) -> list[Example]:
 
 def _positions(fleet: Fleet, theta: Array, context: dict[str, float], seed: int) -> Array:
     """Play the controller of a decoder on the true machine."""
-    believed = split(theta @ fleet.context_map.matrix(context), fleet.noise)
+    believed = as_system(theta @ fleet.context_map.matrix(context), fleet.noise)
     policy = solve(believed, fleet.cost, check=True).policy
     rng = np.random.default_rng([seed, 4])
     return simulate(policy, true_system(fleet, context), fleet.start, rng).states[:, 1:3]

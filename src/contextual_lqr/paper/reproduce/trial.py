@@ -112,7 +112,7 @@ def learn(config: Config, trial: Trial, episodes: int | None = None) -> tuple[li
         begin = time.perf_counter()
         try:
             prior = ConfidenceSet(agent.decoder, beta)
-            played = play(agent, {"mass": mass}, training.dynamics[k], shocks[k], adapt)
+            played = play(agent, {"mass": mass}, training.system(k), shocks[k], adapt)
             estimate = agent.decoder.estimate
         except Exception as error:  # whatever it is: the trial says so, and the others go on
             return left, f"episode {k + 1}: {type(error).__name__}: {error}"
@@ -144,7 +144,7 @@ def run(config: Config, trial: Trial) -> dict[str, Any]:
         "seed": [trial.seed] * rows,
         "episode": list(range(1, rows + 1)),
         **measured,
-        "steps": [len(one.played.inputs) for one in left] + [None] * bool(failure),
+        "steps": [len(one.played.trajectory) for one in left] + [None] * bool(failure),
         "failure": [None] * len(left) + [failure] * bool(failure),
     }
 
@@ -164,7 +164,7 @@ def _score(config: Config, trial: Trial, left: list[Episode]) -> dict[str, Array
             errors.max(1),
             regrets,
             np.cumsum(regrets),
-            np.array([np.abs(one.states).max() for one in played]),
+            np.array([np.abs(one.trajectory.states).max() for one in played]),
             np.array(promised),
             training.confidence_distances(
                 np.stack([one.estimate for one in priors]), np.stack([one.factor for one in priors])

@@ -16,6 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, Trajectory
+from contextual_lqr.lqr.rollout import rollout_live
 
 
 class BoundedEpisode(NamedTuple):
@@ -27,6 +28,29 @@ class BoundedEpisode(NamedTuple):
     stopped: bool
 
 
+class _Bounded:
+    """Plays a policy within the bound, step by step."""
+
+    def __init__(self, policy: LinearPolicy, G: Array, start: Array, c_x: float) -> None:
+        self._gains, self._c_x, self.scaled = list(policy.gains), c_x, 0
+        self._G_x, self._G_u = np.split(G, [len(start)], axis=1)
+        self.observe(start)
+
+    def observe(self, state: Array, /) -> None:
+        z = self._G_x @ state
+        self.finished = bool(max(state @ state, z @ z) > self._c_x**2)
+
+    def act(self, state: Array, /) -> Array:
+        u = self._gains.pop(0) @ state
+        z_x, z_u = self._G_x @ state, self._G_u @ u
+        share = min(
+            _share(state @ state, 0.0, u @ u, self._c_x),
+            _share(z_x @ z_x, 2 * (z_x @ z_u), z_u @ z_u, self._c_x),
+        )
+        self.scaled += share < 1
+        return np.asarray(share * u)
+
+
 def play_within(
     policy: LinearPolicy,
     system: LinearSystem,
@@ -36,24 +60,10 @@ def play_within(
     shocks: Float[Array, "steps d"],
 ) -> BoundedEpisode:
     """One episode of the policy, with this noise, kept within c_x."""
-    G_x, G_u = np.split(context_matrix, [len(start)], axis=1)
-    x, states, inputs, rows = start, [start], [], []
-    scaled = 0
-    for K, shock in zip(policy.gains, shocks, strict=True):
-        u = K @ x
-        z_x, z_u = G_x @ x, G_u @ u
-        if max(x @ x, z_x @ z_x) > c_x**2:
-            break
-        share = min(
-            _share(x @ x, 0.0, u @ u, c_x), _share(z_x @ z_x, 2 * (z_x @ z_u), z_u @ z_u, c_x)
-        )
-        scaled += share < 1
-        x = system.A @ x + system.B @ (share * u) + shock
-        states.append(x)
-        inputs.append(share * u)
-        rows.append(z_x + share * z_u)
-    played = Trajectory(np.array(states), np.array(inputs))
-    return BoundedEpisode(played, np.array(rows), scaled, len(inputs) < len(shocks))
+    player = _Bounded(policy, context_matrix, start, c_x)
+    played = rollout_live(player, system, start, shocks)
+    rows = np.concatenate((played.states[:-1], played.inputs), 1) @ context_matrix.T
+    return BoundedEpisode(played, rows, player.scaled, len(played) < len(shocks))
 
 
 def _share(constant: float, linear: float, square: float, bound: float) -> float:

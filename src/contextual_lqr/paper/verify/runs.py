@@ -19,10 +19,11 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet, DeterminantBeta, PaperBeta
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.factors import solve_triangle
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.checks import require
 from contextual_lqr.fleets import path_following, true_decoder, true_system
 from contextual_lqr.lqr.solve import solve
-from contextual_lqr.paper.score import Machines, split
+from contextual_lqr.paper.score import Machines
 from contextual_lqr.paper.verify.bounded import play_within
 from contextual_lqr.planning import Optimism
 from contextual_lqr.theory import Regularity, log_det_bound, regularity
@@ -168,7 +169,7 @@ def run(job: Job) -> pl.DataFrame:
         played.append(plan.theta)
         estimates.append(plausible.estimate)
     machines = Machines(fleet, contexts)
-    solution = solve(split(np.array(played) @ machines.matrices, fleet.noise), fleet.cost)
+    solution = solve(as_system(np.array(played) @ machines.matrices, fleet.noise), fleet.cost)
     scores = {
         "optimal": machines.optimal_costs,
         "regret": machines.policy_regrets(solution.policy.gains),

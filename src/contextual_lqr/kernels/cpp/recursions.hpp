@@ -21,9 +21,9 @@ struct Problem {
     std::int64_t batch = 0;
     int d = 0, m = 0, horizon = 0;  // states, inputs, H (H states and H-1 inputs an episode)
     Operand A, B, Q, R, N, noise, start;  // N, noise and start may be null
-    Operand policy;         // gains to be evaluated; null: find the optimal ones
-    Operand dither;         // covariance of what is added to the policy's inputs, or null
-    Operand rows, columns;  // of [A, B]'s own covariance, diag(rows) ⊗ columns; or both null
+    Operand policy;       // gains to be evaluated; null: find the optimal ones
+    Operand dither;       // covariance of what is added to the policy's inputs, or null
+    Operand covariances;  // of each row of [A, B] itself, (d, d+m, d+m); or null
     Result gains, values, constants, cost, dA, dB;
     std::int8_t *status = nullptr;         // a Status for each member
     std::int32_t *failed_step = nullptr;   // the step h = 1..H where it failed, 0 if it did not

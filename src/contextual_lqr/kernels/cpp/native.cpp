@@ -90,8 +90,8 @@ void run(const Problem &problem, int threads) {
 
 void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, const In &B,
                 const In &Q, const In &R, const In &N, const In &noise, const In &start,
-                const In &policy, const In &dither, const In &rows, const In &columns, const Out &gains, const Out &values, const Out &constants,
-                const Out &cost, const Out &dA, const Out &dB,
+                const In &policy, const In &dither, const In &covariances, const Out &gains,
+                const Out &values, const Out &constants, const Out &cost, const Out &dA, const Out &dB,
                 nb::ndarray<std::int8_t, nb::c_contig, nb::device::cpu> status,
                 nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu> failed_step,
                 int threads) {
@@ -108,8 +108,7 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     problem.start = operand(start, batch, d, "start");
     problem.policy = operand(policy, batch, inputs * md, "policy");
     problem.dither = operand(dither, batch, inputs * m * m, "dither");
-    problem.rows = operand(rows, batch, d, "rows");
-    problem.columns = operand(columns, batch, std::int64_t(d + m) * (d + m), "columns");
+    problem.covariances = operand(covariances, batch, d * std::int64_t(d + m) * (d + m), "covariances");
     problem.noise = operand(noise, batch, dd, "noise");
     problem.gains = result(gains, batch, inputs * md, "gains");
     problem.values = result(values, batch, H * dd, "values");
@@ -121,11 +120,9 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     if ((cost.is_valid() || dA.is_valid()) && !start.is_valid())
         throw std::invalid_argument("a cost or gradient needs a start");
     if (dA.is_valid() != dB.is_valid()) throw std::invalid_argument("dA and dB go together");
-    if (rows.is_valid() != columns.is_valid())
-        throw std::invalid_argument("rows and columns go together");
     if (dither.is_valid() && !policy.is_valid())
         throw std::invalid_argument("dither is for a policy that is given");
-    if (rows.is_valid() && dA.is_valid())
+    if (covariances.is_valid() && dA.is_valid())
         throw std::invalid_argument("there is no gradient for uncertain systems");
     problem.status = status.data(), problem.failed_step = failed_step.data();
     if (batch == 0) return;
@@ -299,8 +296,7 @@ NB_MODULE(native, module) {
                nb::arg("Q").noconvert(), nb::arg("R").noconvert(), nb::arg("N").none().noconvert(),
                nb::arg("noise").none().noconvert(), nb::arg("start").none().noconvert(),
                nb::arg("policy").none().noconvert(), nb::arg("dither").none().noconvert(),
-               nb::arg("rows").none().noconvert(),
-               nb::arg("columns").none().noconvert(), nb::arg("gains").none().noconvert(),
+               nb::arg("covariances").none().noconvert(), nb::arg("gains").none().noconvert(),
                nb::arg("values").none().noconvert(), nb::arg("constants").none().noconvert(),
                nb::arg("cost").none().noconvert(), nb::arg("dA").none().noconvert(),
                nb::arg("dB").none().noconvert(), nb::arg("status").noconvert(),

@@ -4,8 +4,8 @@
 //   P_h   = Q_h + F_hᵀ P_{h+1} F_h + K_hᵀ (R_h K_h + N_hᵀ) + N_h K_h            (Joseph's form)
 //   c_h   = c_{h+1} + tr(P_{h+1} W) + tr(E_h (R_h + Bᵀ P_{h+1} B)),   E_h the dither's covariance
 //
-// Where [A, B] is itself uncertain, with covariance diag(r) ⊗ Y, then Q, N and R of a step are first
-// increased by the blocks of (Σ_i r_i P_ii) Y.
+// Where [A, B] is itself uncertain, row i with covariance C_i, the Q, N and R of a step are first
+// increased by the blocks of Σ_i P_ii C_i.
 //
 // Two layouts share all the code. In both, a matrix is rows of `V`, a vector of four doubles.
 //   Lanes   a V holds the same entry of four systems: any d and m vectorise. For small systems.
@@ -310,8 +310,8 @@ template <class L, class D, class M> class Recursion {
     const M m;  // inputs
     const int H = problem.horizon;
     const std::int64_t dd = std::int64_t(d) * d, dm = std::int64_t(d) * m, mm = std::int64_t(m) * m;
-    const bool spread = problem.columns.data != nullptr;
-    const bool cross = problem.N.data != nullptr || spread;
+    const bool uncertain = problem.covariances.data != nullptr;
+    const bool cross = problem.N.data != nullptr || uncertain;
     const bool gradient = problem.dA.data != nullptr;
     const bool noisy = problem.noise.data != nullptr;
     const bool keep_P = problem.values.data || gradient, keep_K = problem.gains.data || gradient;
@@ -321,7 +321,7 @@ template <class L, class D, class M> class Recursion {
     Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
-    Matrix<L> rows, Y, Yxx, Yux, Yuu, Q_more, R_more, Nt_more;  // for uncertain systems only
+    Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;  // for uncertain systems only
     Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;  // for the gradient only
     static constexpr Matrix<L> zero{};
     V *memory = nullptr;
@@ -346,9 +346,9 @@ template <class L, class D, class M> class Recursion {
         R = arena.matrix(m, m, problem.R.step ? 1 : H);
         if (problem.N.data) N = arena.matrix(d, m, problem.N.step ? 1 : H);
         if (problem.dither.data) dither = arena.matrix(m, m);
-        if (spread) {
-            rows = arena.matrix(1, d), Y = arena.matrix(d + m, d + m);
-            Yxx = arena.matrix(d, d), Yux = arena.matrix(m, d), Yuu = arena.matrix(m, m);
+        if (uncertain) {
+            C = arena.matrix(d + m, d + m), Cxx = arena.matrix(d, d, d);
+            Cux = arena.matrix(m, d, d), Cuu = arena.matrix(m, m, d);
             Q_more = arena.matrix(d, d), R_more = arena.matrix(m, m);
             Nt_more = arena.matrix(m, d);
         }
@@ -420,15 +420,13 @@ template <class L, class D, class M> class Recursion {
             if (trace) mark(infinite(constant), NOT_FINITE, h + 1);
             Matrix<L> R_h = at_step(R, problem.R, h, m, m), Q_h = at_step(Q, problem.Q, h, d, d);
             if (problem.N.data) transpose(Nt, at_step(N, problem.N, h, d, m), d, m);
-            if (spread) {
-                E c = L::scalar(0);
-                for (int i = 0; i < d; ++i) c += rows.at(0, i) * P.at(i, i);
-                add_multiple(Nt_more, problem.N.data ? Nt : zero, c, Yux, m);
-                add_multiple(R_more, R_h, c, Yuu, m);
-                add_multiple(Q_more, Q_h, c, Yxx, d);
-                R_h = R_more, Q_h = Q_more;
+            Matrix<L> N_t = problem.N.data ? Nt : zero;
+            for (int i = 0; uncertain && i < d; ++i) {  // E[ΔᵀPΔ] = Σ_i P_ii C_i, Δ in [A, B]
+                add_multiple(Nt_more, N_t, P.at(i, i), Cux.copy_number(i), m);
+                add_multiple(R_more, R_h, P.at(i, i), Cuu.copy_number(i), m);
+                add_multiple(Q_more, Q_h, P.at(i, i), Cxx.copy_number(i), d);
+                N_t = Nt_more, R_h = R_more, Q_h = Q_more;
             }
-            const Matrix<L> N_t = spread ? Nt_more : problem.N.data ? Nt : zero;
             if (problem.policy.data) {
                 load<L>(K, problem.policy, h * dm, m, d, pack);
                 if (problem.dither.data) {
@@ -532,14 +530,14 @@ template <class L, class D, class M> class Recursion {
         load<L>(B, problem.B, 0, d, m, pack);
         transpose(Bt, B, d, m);
         if (noisy) load<L>(W, problem.noise, 0, d, d, pack);
-        if (spread) {
-            load<L>(rows, problem.rows, 0, 1, d, pack);
-            load<L>(Y, problem.columns, 0, d + m, d + m, pack);
-            for (int i = 0; i < d + m; ++i)
-                for (int j = 0; j < d + m; ++j)
-                    if (i < d && j < d) Yxx.at(i, j) = Y.at(i, j);
-                    else if (j < d) Yux.at(i - d, j) = Y.at(i, j);
-                    else if (i >= d) Yuu.at(i - d, j - d) = Y.at(i, j);
+        for (int r = 0; uncertain && r < d; ++r) {
+            const int y = d + m;
+            load<L>(C, problem.covariances, std::int64_t(r) * y * y, y, y, pack);
+            for (int i = 0; i < y; ++i)
+                for (int j = 0; j < y; ++j)
+                    if (i < d && j < d) Cxx.copy_number(r).at(i, j) = C.at(i, j);
+                    else if (j < d) Cux.copy_number(r).at(i - d, j) = C.at(i, j);
+                    else if (i >= d) Cuu.copy_number(r).at(i - d, j - d) = C.at(i, j);
         }
         if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
         backward(false);
