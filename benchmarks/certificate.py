@@ -17,7 +17,6 @@ from numpy import ndarray as Array
 from peers import ONE_THREAD
 from rich.progress import Progress
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from contextual_lqr import (
     Certificate,
     Decoder,
@@ -31,7 +30,7 @@ from contextual_lqr import (
 )
 from contextual_lqr.belief.row_radii import row_radii
 from contextual_lqr.files import atomic_write
-from simulated_fleets import FLEETS, SimulatedFleet, learnt, log
+from contextual_lqr.testing.simulated_fleets import FLEETS, SimulatedFleet, learnt, log
 
 PAGE = Path(__file__).parent.parent / "docs" / "certificate-measured.md"
 NAMES = {

@@ -3,18 +3,15 @@
 import math
 import subprocess
 import sys
-import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from contextual_lqr import (
     Agent,
     Cautious,
-    ContextError,
     Decoder,
     FeatureContext,
     InputError,
@@ -22,7 +19,7 @@ from contextual_lqr import (
     QuadraticCost,
     Trajectory,
 )
-from contextual_lqr.envs import IDS, PENDULUM, FleetEnv, rollout
+from contextual_lqr.envs import IDS, FleetEnv, rollout
 from contextual_lqr.envs.inverted_pendulum import (
     CART,
     LENGTH,
@@ -34,8 +31,6 @@ from contextual_lqr.envs.inverted_pendulum import (
 )
 from contextual_lqr.fleets import FLEETS, true_system
 
-ALL = [*IDS.values(), PENDULUM]
-
 
 def gains(env: Any, steps: int, seed: int = 0) -> LinearPolicy:
     d, m = len(env.unwrapped.fleet.start), env.action_space.shape[0]
@@ -44,36 +39,6 @@ def gains(env: Any, steps: int, seed: int = 0) -> LinearPolicy:
 
 def test_every_fleet_has_an_environment() -> None:
     assert list(IDS) == list(FLEETS)
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_gymnasium_has_nothing_to_say_against_it(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        env = gymnasium.make(name)
-        check_env(env.unwrapped)
-        env.close()
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_context_is_the_one_asked_for_or_comes_from_the_seed(name: str) -> None:
-    env = gymnasium.make(name)
-    seen, info = env.reset(seed=5)
-    again, same = env.reset(seed=5)
-    other, _ = env.reset(seed=6)
-    assert info == same
-    assert np.array_equal(seen["obs"], again["obs"])
-    assert seen["context"] != other["context"]
-    asked = env.unwrapped.fleet.sample_context(np.random.default_rng(1))
-    seen, info = env.reset(seed=5, options={"context": asked})
-    assert info["context"] == asked
-    assert {key: float(value[0]) for key, value in seen["context"].items()} == asked
-    assert env.step(env.action_space.sample())[-1]["context"] == asked
-    with pytest.raises(ContextError, match="is missing"):
-        env.reset(options={"context": {}})
-    with pytest.raises(ContextError, match="outside its bounds"):
-        env.reset(options={"context": dict.fromkeys(asked, 1e7)})
-    env.close()
 
 
 @pytest.mark.parametrize("name", ["path-following", "vehicle"])

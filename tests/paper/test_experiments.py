@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import math
-import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -51,9 +50,7 @@ from contextual_lqr.paper.reproduce.summary import (
 )
 from contextual_lqr.paper.score import Machines
 from contextual_lqr.parallel import in_parallel
-
-sys.path.append(str(Path(__file__).parents[2] / "benchmarks"))
-from numpy_experiment import same_trial
+from contextual_lqr.testing.numpy_experiment import same_trial
 
 SMALL = Config(
     paths=("circle",), decays=(0.7,), episodes=3, seeds=2, strategies=("paper",), test_masses=5

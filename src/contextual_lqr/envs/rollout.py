@@ -92,7 +92,7 @@ class _Run:
         options = None if context is None else {"context": dict(context)}
         seen, info = self._env.reset(seed=seed, options=options)
         self._see(seen)
-        told = _context(seen, info)
+        told = told_context(seen, info)
         for name, value in (context or {}).items():
             got = told.get(name)
             require(
@@ -118,7 +118,7 @@ class _Run:
         self.states.append(np.array(found, float))
 
 
-def _context(seen: Any, info: Mapping[str, Any]) -> dict[str, float]:
+def told_context(seen: Any, info: Mapping[str, Any]) -> dict[str, float]:
     """The context as plain numbers, from the observation or else from the info."""
     told = seen.get("context") if isinstance(seen, Mapping) else None
     told = info.get("context") if told is None else told
