@@ -14,8 +14,8 @@ import numpy as np
 from numpy import ndarray as Array
 from PIL import Image, ImageDraw, ImageFont
 
-from contextual_lqr.fleets import Fleet
-from contextual_lqr.paper.watch import EpisodeRow, Stage, episodes
+from contextual_lqr.fleets import FLEETS, Fleet
+from contextual_lqr.fleets.watch import EpisodeRow, episodes
 
 SHOWN_EPISODES, SHOWN_FRAMES = 8, 30  # at most, and of each episode
 EACH, PAUSE = 80, 800  # milliseconds a picture is shown, and the last of an episode
@@ -88,13 +88,13 @@ class Canvas:
         return small.quantize(128, Image.Quantize.MAXCOVERAGE)
 
 
-def picture(stage: Stage, one: EpisodeRow, step: int, title: str) -> Image.Image:
+def picture(name: str, fleet: Fleet, one: EpisodeRow, step: int, title: str) -> Image.Image:
     """The machine of an episode after this step."""
     states, inputs = one.trajectory.states[: step + 1], one.trajectory.inputs[:step]
-    canvas = SCENES[stage.name](stage.fleet, one.context, states, inputs)
+    canvas = SCENES[name](fleet, one.context, states, inputs)
     said = "   ".join(
-        f"{name.replace('_', ' ')} {short(value)} {stage.fleet.units.get(name, '')}".strip()
-        for name, value in one.context.items()
+        f"{key.replace('_', ' ')} {short(value)} {fleet.units.get(key, '')}".strip()
+        for key, value in one.context.items()
     )
     canvas.text((12, 8), title, size=15)
     canvas.text((12, HEIGHT - 24), said, DIM)
@@ -107,15 +107,15 @@ def short(value: float) -> str:
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
 
 
-def animate(stage: Stage, played: list[EpisodeRow], path: str) -> int:
+def animate(name: str, fleet: Fleet, played: list[EpisodeRow], path: str) -> int:
     """Write the animation: some of the episodes, the first ones and the last among them."""
     share = np.linspace(0, 1, SHOWN_EPISODES) ** 1.5
     pictures, times = [], []
     for k in np.unique(np.round((len(played) - 1) * share).astype(int)):
-        title = f"{stage.name.replace('-', ' ')}, episode {played[k].episode} of {len(played)}"
+        title = f"{name.replace('-', ' ')}, episode {played[k].episode} of {len(played)}"
         n = len(played[k].trajectory)
         for h in np.unique(np.linspace(0, n, min(n + 1, SHOWN_FRAMES)).round().astype(int)):
-            pictures.append(picture(stage, played[k], h, title))
+            pictures.append(picture(name, fleet, played[k], h, title))
             times.append(EACH if h < n else PAUSE)
     pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=times, loop=0)
     return len(pictures)
@@ -354,6 +354,11 @@ SCENES: dict[str, Callable[[Fleet, Mapping[str, float], History, History], Canva
 
 if __name__ == "__main__":
     name, path, number = (*sys.argv[1:], *("cart-pole", "cart.gif", "5")[len(sys.argv) - 1 :])
-    stage = Stage(name)
-    played = list(episodes(stage, number=int(number)))
-    print(f"{path}: {animate(stage, played, path)} pictures of {len(played)} episodes")
+    if name in FLEETS:
+        fleet = FLEETS[name]()
+    else:
+        from contextual_lqr.envs.inverted_pendulum import inverted_pendulum
+
+        fleet = inverted_pendulum()
+    played = list(episodes(fleet, number=int(number)))
+    print(f"{path}: {animate(name, fleet, played, path)} pictures of {len(played)} episodes")

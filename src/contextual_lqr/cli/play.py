@@ -10,7 +10,9 @@ from rich.table import Table
 
 from contextual_lqr.cli.options import AsJson
 from contextual_lqr.cli.terminal import Progress, print_json
-from contextual_lqr.paper.watch import PENDULUM, Adapt, EpisodeRow, Stage, episodes
+from contextual_lqr.errors import MissingExtraError
+from contextual_lqr.fleets import FLEETS, Fleet
+from contextual_lqr.fleets.watch import EpisodeRow, episodes
 
 ROWS = 15
 FleetName = Literal[
@@ -24,7 +26,7 @@ def play(
     fleet: FleetName = "path-following",
     strategy: StrategyName = "cautious",
     episodes_: int = 10,
-    adapt: Adapt = "step",
+    adapt: Literal["step", "episode"] = "step",
     seed: int = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -45,9 +47,9 @@ def play(
     as_json
         Print JSON, for a script to read.
     """
-    console, stage = Console(), Stage(fleet)
+    console, played = Console(), FLEETS[fleet]() if fleet in FLEETS else _pendulum()
     shown: list[EpisodeRow] = []
-    run = episodes(stage, strategy, episodes_, seed, adapt)
+    run = episodes(played, strategy, episodes_, seed, adapt)
     if as_json:
         with Progress("playing", episodes_, "episodes") as progress:
             for one in run:
@@ -58,18 +60,29 @@ def play(
     with Live(console=console, refresh_per_second=8, transient=True) as live:
         for one in run:
             shown.append(one)
-            live.update(_table(stage, shown) if console.is_terminal else "")
-    console.print(_table(stage, shown))
+            live.update(_table(fleet, played, shown) if console.is_terminal else "")
+    console.print(_table(fleet, played, shown))
 
 
-def _table(stage: Stage, shown: list[EpisodeRow]) -> Table:
+def _pendulum() -> Fleet:
+    try:
+        import gymnasium  # noqa: F401
+        import mujoco  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("MuJoCo", "mujoco") from error
+    from contextual_lqr.envs.inverted_pendulum import inverted_pendulum
+
+    return inverted_pendulum()
+
+
+def _table(name: str, fleet: Fleet, shown: list[EpisodeRow]) -> Table:
     """The last episodes, each with its machine, its cost, and what is known after it."""
-    table = Table(title=f"{stage.name.replace('-', ' ')}: one machine an episode")
+    table = Table(title=f"{name.replace('-', ' ')}: one machine an episode")
     table.add_column("", justify="right")
-    for name in stage.fleet.context_map.names or ():
-        unit = stage.fleet.units.get(name, "")
+    for name in fleet.context_map.names or ():
+        unit = fleet.units.get(name, "")
         table.add_column(f"{name.replace('_', ' ')}\n({unit})", justify="right")
-    engine = stage.name == PENDULUM
+    engine = shown[-1].optimum is None
     unseen = "unseen:\nsteps up" if engine else "unseen:\nabove opt."
     for name in ("steps", "cost", *(() if engine else ("opt.",)), unseen):
         table.add_column(name, justify="right")

@@ -12,8 +12,10 @@ from __future__ import annotations
 import tempfile
 import xml.etree.ElementTree as xml
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy import ndarray as Array
@@ -21,9 +23,12 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, FeatureContext
 from contextual_lqr.envs.contextual_env import ContextualEnv
+from contextual_lqr.envs.rollout import rollout
 from contextual_lqr.errors import InputError, MissingExtraError
 from contextual_lqr.fleets import Fleet
 from contextual_lqr.fleets.physics import by_column, evenly, steady_cost
+from contextual_lqr.lqr.problem import LinearPolicy, Trajectory
+from contextual_lqr.planning.agent import Agent
 
 try:
     import mujoco  # type: ignore[import-untyped]  # noqa: F401
@@ -78,15 +83,56 @@ MAPS: dict[str, Callable[[], ContextMap]] = {
 """Ways for the context to enter; "none" is one controller for all machines."""
 
 
-def inverted_pendulum(features: str = "physical", horizon: int = 50, noise: float = 1e-3) -> Fleet:
-    """The pendulum as a fleet, but for its truth, which nobody has: play it in its environment.
+@dataclass(frozen=True, eq=False)
+class PendulumFleet(Fleet):
+    """The pendulum as a fleet whose truth nobody has: it is played in its environment."""
+
+    def play(
+        self,
+        policy: LinearPolicy,
+        context: Any,
+        rng: np.random.Generator,
+        *,
+        state_bound: float | None = None,
+    ) -> Trajectory:
+        """One episode of the machine with this context, until the pole falls."""
+        require(state_bound is None, "the pendulum has a bound of its own: 0.2 rad")
+        return self._rollout(policy, context, int(rng.integers(2**31)))
+
+    def teach(
+        self,
+        agent: Agent,
+        context: Any,
+        rng: np.random.Generator,
+        adapt: Literal["episode", "step"] = "episode",
+    ) -> Trajectory:
+        """One live episode of the agent on this machine."""
+        return self._rollout(agent, context, int(rng.integers(2**31)), adapt)
+
+    def optimum(self, context: Any) -> None:
+        """Nobody knows."""
+
+    def score(self, agent: Agent, context: Any) -> float:
+        """The steps, at most 250, that the agent's controller keeps the pole up."""
+        policy = agent.controller(context, cost=inverted_pendulum(horizon=251).cost)
+        return len(self._rollout(policy, context, seed=0))
+
+    def _rollout(self, player: Any, context: Any, seed: int, adapt: Any = "episode") -> Trajectory:
+        with closing(InvertedPendulum()) as env:
+            return rollout(player, env, context=context, seed=seed, adapt=adapt).trajectory
+
+
+def inverted_pendulum(
+    features: str = "physical", horizon: int = 50, noise: float = 1e-3
+) -> PendulumFleet:
+    """The pendulum as a fleet.
 
     `features` is one of `MAPS`. The engine has no noise; `noise` stands for what a step does
     that is not linear, or not in the features. A controller for longer than `horizon` states is
     `agent.controller(context, cost=inverted_pendulum(horizon=...).cost)`.
     """
     require(features in MAPS, f"features must be one of {', '.join(MAPS)}, not {features!r}")
-    return Fleet(
+    return PendulumFleet(
         context_map=MAPS[features](),
         cost=steady_cost(horizon, np.array([1.0, 1.0, 0.1, 0.1]), np.array([1.0])),
         start=np.zeros(4),

@@ -14,6 +14,7 @@ from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
 from contextual_lqr.lqr.rollout import rollout_live, simulate
+from contextual_lqr.lqr.solve import optimal_cost, policy_cost
 from contextual_lqr.planning import Cautious, Strategy
 from contextual_lqr.planning.agent import Agent
 
@@ -82,6 +83,16 @@ class Fleet:
         shocks = rng.standard_normal((agent.cost.horizon - 1, system.state_size))
         with agent.episode(context, adapt) as episode:
             return rollout_live(episode, system, self.start, shocks @ system.noise_factor.T)
+
+    def optimum(self, context: Any) -> float | None:
+        """The least expected cost of this machine; None if nobody knows."""
+        return float(optimal_cost(true_system(self, context), self.cost, self.start))
+
+    def score(self, agent: Agent, context: Any) -> float:
+        """What the agent's controller costs on this machine above the optimum, relative to it."""
+        truth = true_system(self, context)
+        paid = policy_cost(agent.controller(context), truth, self.cost, self.start)
+        return float(paid / optimal_cost(truth, self.cost, self.start)) - 1
 
 
 def true_decoder(fleet: Fleet) -> Float[Array, "d p"]:

@@ -8,11 +8,13 @@ import pytest
 from command import COMMAND, output, run
 from contextual_lqr import InputError
 from contextual_lqr.cli.play import FleetName, StrategyName
-from contextual_lqr.paper.watch import NAMES, STRATEGIES, Stage, episodes
+from contextual_lqr.envs.inverted_pendulum import inverted_pendulum
+from contextual_lqr.fleets import FLEETS, heating, path_following
+from contextual_lqr.fleets.watch import STRATEGIES, episodes
 
 
 def test_the_command_knows_every_fleet_and_strategy() -> None:
-    assert get_args(FleetName) == NAMES
+    assert get_args(FleetName) == (*FLEETS, "inverted-pendulum")
     assert get_args(StrategyName) == tuple(STRATEGIES)
 
 
@@ -29,17 +31,16 @@ def test_the_table_and_the_json_say_the_same() -> None:
 
 
 def test_learning_is_seen() -> None:
-    stage = Stage("path-following")
-    played = list(episodes(stage, number=5, adapt="episode"))
+    fleet = path_following()
+    played = list(episodes(fleet, number=5, adapt="episode"))
     assert played[-1].unseen < 0.05 < played[0].unseen
     assert played[-1].cost < played[0].cost
-    again = list(episodes(stage, number=5, adapt="episode"))
+    again = list(episodes(fleet, number=5, adapt="episode"))
     assert [one.cost for one in again] == [one.cost for one in played]
 
 
 def test_the_engines_pendulum_can_be_watched() -> None:
-    stage = Stage("inverted-pendulum")
-    one = next(episodes(stage, number=1, adapt="episode"))
+    one = next(episodes(inverted_pendulum(), number=1, adapt="episode"))
     assert one.optimum is None
     assert 1 <= one.unseen <= 250
 
@@ -52,11 +53,9 @@ def test_what_is_wrong_is_said() -> None:
 
 
 def test_a_wrong_name_is_refused_in_python_too() -> None:
-    with pytest.raises(InputError, match="the fleets are path-following"):
-        Stage("boat")
     with pytest.raises(InputError, match="the strategies are cautious"):
-        next(episodes(Stage("heating"), strategy="hope"))
+        next(episodes(heating(), strategy="hope"))
     with pytest.raises(InputError, match="at least 1 episode"):
-        next(episodes(Stage("heating"), number=0))
+        next(episodes(heating(), number=0))
     with pytest.raises(InputError, match="seed must be at least 0"):
-        next(episodes(Stage("heating"), seed=-1))
+        next(episodes(heating(), seed=-1))
