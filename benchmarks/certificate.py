@@ -20,7 +20,6 @@ from pages import read_section, write_section
 from peers import ONE_THREAD
 from rich.progress import Progress
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from contextual_lqr import (
     Certificate,
     Decoder,
@@ -33,7 +32,7 @@ from contextual_lqr import (
     solve,
 )
 from contextual_lqr.belief.row_radii import row_radii
-from simulated_fleets import FLEETS, SimulatedFleet, learnt, log
+from contextual_lqr.testing.simulated_fleets import FLEETS, SimulatedFleet, learnt, log
 
 NAMES = {
     "path": "path following",

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numpy_experiment import same_trial
 from pages import write_section
 from peers import ONE_THREAD
 
@@ -21,10 +20,11 @@ from contextual_lqr import kernels
 from contextual_lqr.paper.reproduce.config import Config, Trial
 from contextual_lqr.paper.reproduce.summary import versions
 from contextual_lqr.paper.reproduce.trial import bench, learn, run
+from contextual_lqr.testing.numpy_experiment import same_trial
 
 MEANT = 15.0
 KERNELS = (
-    "recursions", "best_decoder", "transferred_costs", "scatter", "roll_out", "factor_rows"
+    "recursions", "best_decoder", "scatter", "roll_out", "factor_rows"
 )  # fmt: skip
 
 
@@ -108,7 +108,7 @@ def main() -> None:
         "Written by `benchmarks/reproduce.py`: one trial of the paper's experiment, 100 episodes "
         "with 100",
         "candidates and 100 test masses each, against a plainly written, batched NumPy version "
-        "(`benchmarks/numpy_experiment.py`)",
+        "(`contextual_lqr.testing.numpy_experiment`)",
         "that draws the same random numbers. One core each, in turn, in one run; medians of "
         f"{rounds} pairs. Ours makes",
         f"the fleet and its optimal costs too; compiling is not counted. Meant: {MEANT:g} times, "

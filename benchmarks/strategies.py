@@ -20,7 +20,7 @@ from rich.progress import track
 import contextual_lqr as clqr
 from contextual_lqr.fleets import path_following, true_decoder
 from contextual_lqr.paper.play import play
-from contextual_lqr.paper.reproduce.score import Machines
+from contextual_lqr.paper.score import Machines
 
 FIRST_SEED, EPISODES, TESTED = 40_000, 25, (5, 10, 25)
 SETTINGS = [(path, decay) for path in ("circle", "parabola", "lemniscate") for decay in (1.0, 0.7)]
@@ -82,9 +82,9 @@ def run(job: tuple[str, str, float, int, float]) -> Run:
     try:
         for k, context in enumerate(contexts, 1):
             shocks = noise.standard_normal((19, 5)) @ training.systems.noise_factor.T
-            one = play(agent, context, training.dynamics[k - 1], shocks, adapt)
+            one = play(agent, context, training.system(k - 1), shocks, adapt)
             played.append(one)
-            result.largest = max(result.largest, float(np.abs(one.states).max()))
+            result.largest = max(result.largest, float(np.abs(one.trajectory.states).max()))
             if k in TESTED:
                 estimate = agent.decoder.estimate
                 result.distance[k] = float(np.linalg.norm(estimate - true_decoder(fleet)))

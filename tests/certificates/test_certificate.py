@@ -31,9 +31,17 @@ from contextual_lqr.certificates import certificate
 from contextual_lqr.certificates.extrapolation import extrapolations, place
 from contextual_lqr.certificates.stability import grows, largest_modes
 from contextual_lqr.lqr.solve import policy_cost_and_gradient
+from contextual_lqr.testing.simulated_fleets import (
+    FLEETS,
+    SimulatedFleet,
+    chain,
+    learnt,
+    log,
+    path,
+    spring,
+)
 from problem_instances import instance
 from problems import random_cost, random_policy, random_system, seeds
-from simulated_fleets import FLEETS, SimulatedFleet, chain, learnt, log, path, spring
 
 
 def sampled(machines: PlausibleMachines, n: int, rng: Generator) -> Array:

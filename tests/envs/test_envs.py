@@ -3,18 +3,15 @@
 import math
 import subprocess
 import sys
-import warnings
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
-from gymnasium.utils.env_checker import check_env
 
 from contextual_lqr import (
     Agent,
     Cautious,
-    ContextError,
     Decoder,
     FeatureContext,
     InputError,
@@ -22,7 +19,7 @@ from contextual_lqr import (
     QuadraticCost,
     Trajectory,
 )
-from contextual_lqr.envs import IDS, PENDULUM, FleetEnv, FromCARL, rollout
+from contextual_lqr.envs import IDS, FleetEnv, rollout
 from contextual_lqr.envs.inverted_pendulum import (
     CART,
     LENGTH,
@@ -33,9 +30,6 @@ from contextual_lqr.envs.inverted_pendulum import (
     inverted_pendulum,
 )
 from contextual_lqr.fleets import FLEETS, true_system
-from contextual_lqr.fleets.pictures import HEIGHT, SCENES, WIDTH
-
-ALL = [*IDS.values(), PENDULUM]
 
 
 def gains(env: Any, steps: int, seed: int = 0) -> LinearPolicy:
@@ -43,39 +37,8 @@ def gains(env: Any, steps: int, seed: int = 0) -> LinearPolicy:
     return LinearPolicy(0.05 * np.random.default_rng(seed).standard_normal((steps, m, d)))
 
 
-def test_every_fleet_has_an_environment_and_a_scene() -> None:
+def test_every_fleet_has_an_environment() -> None:
     assert list(IDS) == list(FLEETS)
-    assert set(SCENES) == {*FLEETS, "inverted-pendulum"}
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_gymnasium_has_nothing_to_say_against_it(name: str) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        env = gymnasium.make(name, render_mode="rgb_array")
-        check_env(env.unwrapped)
-        env.close()
-
-
-@pytest.mark.parametrize("name", ALL)
-def test_the_context_is_the_one_asked_for_or_comes_from_the_seed(name: str) -> None:
-    env = gymnasium.make(name)
-    seen, info = env.reset(seed=5)
-    again, same = env.reset(seed=5)
-    other, _ = env.reset(seed=6)
-    assert info == same
-    assert np.array_equal(seen["obs"], again["obs"])
-    assert seen["context"] != other["context"]
-    asked = env.unwrapped.fleet.sample_context(np.random.default_rng(1))
-    seen, info = env.reset(seed=5, options={"context": asked})
-    assert info["context"] == asked
-    assert {key: float(value[0]) for key, value in seen["context"].items()} == asked
-    assert env.step(env.action_space.sample())[-1]["context"] == asked
-    with pytest.raises(ContextError, match="is missing"):
-        env.reset(options={"context": {}})
-    with pytest.raises(ContextError, match="outside its bounds"):
-        env.reset(options={"context": dict.fromkeys(asked, 1e7)})
-    env.close()
 
 
 @pytest.mark.parametrize("name", ["path-following", "vehicle"])
@@ -106,25 +69,9 @@ def test_environments_run_side_by_side(mode: str) -> None:
     vector.close()
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_pictures_show_what_happens(name: str) -> None:
-    env = gymnasium.make(name, render_mode="rgb_array")
-    frames = rollout(gains(env, 6), env, seed=1, render=True).frames
-    assert {frame.shape for frame in frames} == {(HEIGHT, WIDTH, 3)}
-    assert len(frames) == 7
-    inked = (frames[0] < 250).any(-1).mean()
-    assert 0.01 < inked < 0.6
-    # The machine moves, not just the number of the step in the corner.
-    assert (frames[0][40:-40] != frames[-1][40:-40]).any()
-    env.close()
-
-
 def test_what_is_wrong_is_refused() -> None:
     with pytest.raises(InputError, match="the fleets are path-following"):
         FleetEnv("boat")
-    for make in (lambda: FleetEnv("chain", "human"), lambda: InvertedPendulum("human")):
-        with pytest.raises(InputError, match="render_mode must be"):
-            make()
     env = FleetEnv("heating", horizon=3)
     with pytest.raises(InputError, match="reset the environment before"):
         env.step(np.zeros(1))
@@ -288,64 +235,6 @@ def test_without_a_context_there_is_one_controller_for_all() -> None:
     agent.tell(fleet.sample_context(rng), Trajectory(steps, 0.1 * rng.normal(size=(19, 1))))
     light, heavy = ({name: pair[i] for name, pair in RANGES.items()} for i in (0, 1))
     assert np.array_equal(agent.controller(light).gains, agent.controller(heavy).gains)
-
-
-# -- CARL --------------------------------------------------------------------------------------
-
-
-class Selector:
-    def __init__(self, contexts: dict[Any, Any]) -> None:
-        self.contexts, self.context_id = contexts, None
-
-
-class LikeCARL(Plain):
-    """What FromCARL uses of CARL: contexts come from a selector, missing values are defaults."""
-
-    def __init__(self) -> None:
-        super().__init__({"mass": 2.0, "gravity": 9.8})
-        self.context_selector = Selector({0: dict(self.tells)})
-
-    def get_context_space(self) -> Any:
-        return self
-
-    def insert_defaults(self, context: dict[str, float]) -> dict[str, float]:
-        return {"mass": 2.0, "gravity": 9.8} | context
-
-    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
-        self.tells = self.context_selector.contexts[0]
-        state, info = super().reset(seed=seed)
-        return {"obs": state, "context": info.pop("context")}, info
-
-    def step(self, action: Any) -> Any:
-        state, *rest = super().step(action)
-        return ({"obs": state, "context": self.tells}, *rest)
-
-
-def test_an_environment_like_carls_takes_our_contexts() -> None:
-    env, agent = FromCARL(LikeCARL()), small_agent()
-    own = rollout(agent, env, state=lambda seen: [seen[1]])
-    chosen = rollout(agent, env, context={"mass": 3.0}, state=lambda seen: [seen[1]])
-    assert (own.context, chosen.context) == ({"mass": 2.0}, {"mass": 3.0})
-    assert rollout(agent, env, state=lambda seen: [seen[1]]).context == {"mass": 2.0}
-
-
-def test_carl_itself() -> None:
-    """Only where it is installed: it brings thirty packages, and 1.1.1 wants an older Gymnasium."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of each simulator that CARL does not find
-        pytest.importorskip(
-            "carl", reason="needs carl-bench 1.1.0 (1.1.1 depends on gymnasium < 1.0)"
-        )
-        from carl.envs import CARLPendulum
-
-        env, near = FromCARL(CARLPendulum()), {"initial_angle_max": 0.05, "m": 1.2}
-        seen, _ = env.reset(seed=0, options={"context": near})
-        assert seen["context"]["m"] == 1.2
-        idle = LinearPolicy(np.zeros((5, 1, 2)))
-        played = rollout(idle, env, context=near, seed=0, state=lambda obs: [obs[1], obs[2]])
-    assert len(played.trajectory) == 5
-    assert played.context["m"] == 1.2
-    assert abs(played.trajectory.states[0, 0]) <= 0.05
 
 
 # -- without the extras ------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from scipy.integrate import solve_ivp
 
 from contextual_lqr import (
     ConfidenceSet,
-    ContextError,
     Decoder,
     InputError,
     LinearPolicy,
@@ -30,6 +29,7 @@ from contextual_lqr.fleets import (
     true_decoder,
     true_system,
 )
+from contextual_lqr.testing import check_fleet
 
 STATE = [1.0, 0.3, -0.2, 0.1, 0.4]
 PATHS: dict[str, dict[str, Any]] = {
@@ -77,63 +77,8 @@ def some_policy(fleet: Fleet, seed: int = 0) -> LinearPolicy:
 # -- every fleet -------------------------------------------------------------------------------
 
 
-def test_an_episode_obeys_the_truth_but_for_noise(fleet: Fleet) -> None:
-    rng, shocks = np.random.default_rng(0), []
-    for _ in range(40):
-        context = fleet.sample_context(rng)
-        played = fleet.play(some_policy(fleet), context, rng)
-        y = np.concatenate((played.states[:-1], played.inputs), 1)
-        system = true_system(fleet, context)
-        M = np.hstack((system.A, system.B))
-        shocks.append(played.states[1:] - y @ M.T)
-        assert np.array_equal(played.states[0], fleet.start)
-        assert len(played.states) == fleet.cost.horizon
-        assert np.array_equal(system.noise, fleet.noise)
-    w = np.concatenate(shocks)
-    exact = np.diag(fleet.noise) == 0
-    assert np.abs(w[:, exact]).max(initial=0) < 1e-12
-    scales = np.sqrt(np.diag(fleet.noise)[~exact])
-    white = w[:, ~exact] / scales
-    n = len(white)
-    assert (np.abs(white.mean(0)) < 4 / math.sqrt(n)).all()
-    off = np.abs(white.T @ white / n - np.eye(white.shape[1]))
-    assert (off < 5 * np.sqrt(2 / n)).all()
-
-
-def test_same_seed_same_episode(fleet: Fleet) -> None:
-    def played(seed: int) -> bytes:
-        rng = np.random.default_rng(seed)
-        return fleet.play(some_policy(fleet), fleet.sample_context(rng), rng).states.tobytes()
-
-    assert played(1) == played(1)
-    assert played(1) != played(2)
-
-
-def test_every_feature_of_the_context_changes_the_dynamics(fleet: Fleet) -> None:
-    rng = np.random.default_rng(3)
-    names = fleet.context_map.names
-    assert names
-    for name in names:
-        one, other = fleet.sample_context(rng), fleet.sample_context(rng)
-        changed = true_system(fleet, one | {name: other[name]})
-        before = true_system(fleet, one)
-        assert max(np.abs(changed.A - before.A).max(), np.abs(changed.B - before.B).max()) > 1e-6
-    low_high = np.array([fleet.context_map.bounds[name] for name in names])
-    sampled = np.array([[fleet.sample_context(rng)[n] for n in names] for _ in range(500)])
-    inside = (sampled - low_high[:, 0]) / (low_high[:, 1] - low_high[:, 0])
-    assert ((inside >= 0) & (inside <= 1)).all()
-    assert (inside.min(0) < 0.02).all()
-    assert (inside.max(0) > 0.98).all()
-
-
-def test_a_state_bound_ends_an_episode(fleet: Fleet) -> None:
-    rng = np.random.default_rng(4)
-    wild = LinearPolicy(
-        np.full((fleet.cost.horizon - 1, fleet.cost.input_size, len(fleet.start)), 30.0)
-    )
-    played = fleet.play(wild, fleet.sample_context(rng), rng, state_bound=50.0)
-    assert len(played.states) < fleet.cost.horizon
-    assert np.abs(played.states[-1]).max() > 50 >= np.abs(played.states[:-1]).max()
+def test_it_passes_the_suite_for_fleets(fleet: Fleet) -> None:
+    check_fleet(fleet)
 
 
 def test_a_fleet_says_what_its_numbers_are(fleet: Fleet) -> None:
@@ -143,27 +88,6 @@ def test_a_fleet_says_what_its_numbers_are(fleet: Fleet) -> None:
     assert np.array_equal(fleet.noise_level**2, np.diag(fleet.noise))
     limit = np.inf if fleet.state_limit is None else np.array(fleet.state_limit)
     assert (np.abs(fleet.start) < limit).all()
-
-
-def test_a_context_that_is_none_is_refused(fleet: Fleet) -> None:
-    context = fleet.sample_context(np.random.default_rng(5))
-    name = next(iter(context))
-    for bad in ({}, context | {"colour": 1.0}, context | {name: math.nan}, context | {name: 1e9}):
-        with pytest.raises(ContextError):
-            true_system(fleet, bad)
-
-
-def test_a_live_episode_is_what_the_agent_was_told(fleet: Fleet) -> None:
-    rng = np.random.default_rng(6)
-    agent, context = fleet.agent(), fleet.sample_context(rng)
-    played = fleet.teach(agent, context, rng)
-    other = Decoder(
-        fleet.context_map, agent.decoder.regularisation, noise_level=agent.decoder.noise_level
-    )
-    other.update(context, played)
-    assert agent.decoder.rows == len(played)
-    assert np.array_equal(agent.decoder.estimate, other.estimate)
-    assert np.array_equal(played.states[0], fleet.start)
 
 
 # What the best Θ may miss, relative to [A - I, B]; docs/fleets.md says so.

@@ -18,8 +18,8 @@ from contextual_lqr import InputError, LinearPolicy, LinearSystem, Optimism, sim
 from contextual_lqr.fleets import path_following, true_decoder
 from contextual_lqr.paper.verify import checks, runs
 from contextual_lqr.paper.verify.bounded import play_within
-from contextual_lqr.paper.verify.document import supervision
 from contextual_lqr.paper.verify.runs import Job, VerifySettings, constants_of, run
+from contextual_lqr.paper.verify.verification import supervision
 from problems import seeds
 
 SMALL = VerifySettings(

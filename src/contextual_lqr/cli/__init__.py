@@ -42,7 +42,7 @@ _COMMANDS = {  # group, what it does, an example
     "play": (
         _PAPER,
         "Watch an agent learn a fleet, in the terminal or as a GIF.",
-        "contextual-lqr play --fleet cart-pole --episodes 5 --render cart.gif",
+        "contextual-lqr play --fleet cart-pole --episodes 5",
     ),
     "new": (
         _FLEET,

@@ -24,7 +24,6 @@ class Rollout(NamedTuple):
     total_reward: float
     terminated: bool
     truncated: bool
-    frames: list[Array]
 
 
 def rollout(
@@ -36,7 +35,6 @@ def rollout(
     adapt: Literal["episode", "step"] = "episode",
     cost: QuadraticCost | None = None,
     state: Callable[[Any], Any] | None = None,
-    render: bool = False,
 ) -> Rollout:
     """Play one episode of the environment, and let an agent learn from it.
 
@@ -50,7 +48,7 @@ def rollout(
     Actions are inputs divided by the environment's `input_scale`, if it has one, and clipped to
     its bounds; what was clipped is what is learnt from. `cost` is for an agent's episode alone.
     """
-    run = _Run(env, state, render)
+    run = _Run(env, state)
     told = run.reset(seed, context)
     if isinstance(player, Agent):
         told = _named(told, player.decoder.context_map.names)
@@ -65,14 +63,14 @@ def rollout(
                 run.step(gain @ run.states[-1])
     require(run.inputs, "nothing was played: the plan has no steps")
     trajectory = Trajectory(np.array(run.states), np.array(run.inputs))
-    return Rollout(told, trajectory, run.reward, run.terminated, run.truncated, run.frames)
+    return Rollout(told, trajectory, run.reward, run.terminated, run.truncated)
 
 
 class _Run:
     """An episode of an environment so far, in inputs and states rather than actions and dicts."""
 
-    def __init__(self, env: Any, state: Callable[[Any], Any] | None, render: bool) -> None:
-        self._env, self._state, self._render = env, state, render
+    def __init__(self, env: Any, state: Callable[[Any], Any] | None) -> None:
+        self._env, self._state = env, state
         self._scale = np.asarray(getattr(env.unwrapped, "input_scale", 1.0), float)
         self._low = getattr(env.action_space, "low", None)
         self._high = getattr(env.action_space, "high", None)
@@ -82,7 +80,6 @@ class _Run:
         )
         self.states: list[Array] = []
         self.inputs: list[Array] = []
-        self.frames: list[Array] = []
         self.reward, self.terminated, self.truncated = 0.0, False, False
 
     @property
@@ -95,7 +92,7 @@ class _Run:
         options = None if context is None else {"context": dict(context)}
         seen, info = self._env.reset(seed=seed, options=options)
         self._see(seen)
-        told = _context(seen, info)
+        told = told_context(seen, info)
         for name, value in (context or {}).items():
             got = told.get(name)
             require(
@@ -119,11 +116,9 @@ class _Run:
         inner = seen["obs"] if isinstance(seen, Mapping) and "obs" in seen else seen
         found = inner if self._state is None else self._state(inner)
         self.states.append(np.array(found, float))
-        if self._render:
-            self.frames.append(self._env.render())
 
 
-def _context(seen: Any, info: Mapping[str, Any]) -> dict[str, float]:
+def told_context(seen: Any, info: Mapping[str, Any]) -> dict[str, float]:
     """The context as plain numbers, from the observation or else from the info."""
     told = seen.get("context") if isinstance(seen, Mapping) else None
     told = info.get("context") if told is None else told

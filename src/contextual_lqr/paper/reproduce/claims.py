@@ -29,7 +29,7 @@ class Claim(NamedTuple):
 def claims(measured: Measurements) -> list[Claim]:
     """Every claim of the paper's experiments and of its theorem that a run can speak of."""
     return [
-        _accuracy(measured, "Satisfactory accuracy after only 5 episodes.", *AFTER_FEW),
+        _accuracy(measured),
         _improvement(measured),
         _growth(measured),
         _late_growth(measured),
@@ -39,8 +39,9 @@ def claims(measured: Measurements) -> list[Claim]:
     ]
 
 
-def number(value: float) -> str:
+def number(value: float | Array) -> str:
     """Two digits, or the whole number; powers of ten where they are shorter."""
+    value = float(value)
     if not np.isfinite(value):
         return "infinite"
     if value != 0 and not 1e-4 <= abs(value) < 1e4:
@@ -49,13 +50,13 @@ def number(value: float) -> str:
 
 
 def _range(values: Array) -> str:
-    low, high = number(float(values.min())), number(float(values.max()))
+    low, high = number(values.min()), number(values.max())
     return low if low == high else f"{low} to {high}"
 
 
 def _medians(measured: Measurements, column: str, episode: int) -> Array:
     """Over seeds, one a setting, of the strategy the claims are about."""
-    return median(measured.of(column, measured.config.lead)[:, :, episode - 1])
+    return median(measured.of(column)[:, :, episode - 1])
 
 
 def _within(measured: Measurements, episode: int, decoder: float, control: float) -> bool | None:
@@ -65,7 +66,7 @@ def _within(measured: Measurements, episode: int, decoder: float, control: float
     """
     verdict: bool | None = True
     for column, limit in (("decoder_error", decoder), ("control_error", control)):
-        for values in measured.of(column, measured.config.lead)[:, :, episode - 1]:
+        for values in measured.of(column)[:, :, episode - 1]:
             if median(values) > limit:
                 above = int((values > limit).sum())
                 if binomtest(above, len(values), 0.5, alternative="greater").pvalue < 0.05:
@@ -74,41 +75,37 @@ def _within(measured: Measurements, episode: int, decoder: float, control: float
     return verdict
 
 
-def _accuracy(
-    measured: Measurements, said: str, episode: int, decoder: float, control: float
-) -> Claim:
+def _accuracy(measured: Measurements) -> Claim:
+    said, (episode, decoder, control) = "Satisfactory accuracy after only 5 episodes.", AFTER_FEW
     if measured.config.episodes < episode:
         return Claim(said, f"fewer than {episode} episodes were run", None)
-    theta = _medians(measured, "decoder_error", episode)
-    error = _medians(measured, "control_error", episode)
-    holds = _within(measured, episode, decoder, control)
-    return Claim(
-        said,
+    theta, error = (_medians(measured, c, episode) for c in ("decoder_error", "control_error"))
+    holds = _within(measured, *AFTER_FEW)
+    text = (
         f"After {episode} episodes the settings' medians are: ‖Θ-Θ*‖ {_range(theta)} "
         f"(we ask for {decoder:g}), mean control error {_range(error)} (we ask for {control:g})."
-        + (_MORE_SEEDS if holds is None else ""),
-        holds,
     )
+    return Claim(said, text + (_MORE_SEEDS if holds is None else ""), holds)
 
 
 def _improvement(measured: Measurements) -> Claim:
     said = "As the agent plays more environments, it achieves better performance."
     at = [k for k in (1, 3, 10, 100) if k <= measured.config.episodes]
     if len(at) < 2:
-        return Claim(said, "one episode only was run", None)
+        return Claim(said, "only one episode was run", None)
     by_episode = [_medians(measured, "control_error", k) for k in at]
-    error = measured.of("control_error", measured.config.lead)
+    error = measured.of("control_error")
     better = float((error[:, :, at[-1] - 1] < error[:, :, at[0] - 1]).mean())
     listed = "; ".join(f"{k}: {_range(e)}" for k, e in zip(at, by_episode, strict=True))
     return Claim(
         said,
-        f"Median control error after so many environments: {listed}. It is lower after {at[-1]} "
+        f"Median control error by the number of environments: {listed}. It is lower after {at[-1]} "
         f"than after {at[0]} in {better:.0%} of the runs.",
         all(bool((b < a).all()) for a, b in pairwise(by_episode)),
     )
 
 
-def growth_factors(measured: Measurements, strategy: str) -> Array:
+def growth_factors(measured: Measurements, strategy: str | None = None) -> Array:
     """Cumulative regret at the end over that after a tenth of the episodes, one a run."""
     total, tenth = measured.of("cumulative_regret", strategy), measured.config.episodes // 10
     with np.errstate(invalid="ignore"):
@@ -116,13 +113,13 @@ def growth_factors(measured: Measurements, strategy: str) -> Array:
     return np.where(np.isnan(factors), np.inf, factors)
 
 
-def late_exponent(measured: Measurements, strategy: str) -> Array:
+def late_exponent(measured: Measurements) -> Array:
     """The power of k with which an episode's regret changes after a tenth of them, one a run.
 
     A slope of least squares in logarithms; √K in total is the power -1/2.
     """
     first = measured.config.episodes // 10
-    regret = measured.of("regret", strategy)[:, :, first:]
+    regret = measured.of("regret")[:, :, first:]
     log_k = np.log(np.arange(first + 1, measured.config.episodes + 1))
     centred = log_k - log_k.mean()
     with np.errstate(invalid="ignore"):
@@ -131,10 +128,10 @@ def late_exponent(measured: Measurements, strategy: str) -> Array:
 
 
 def _growth(measured: Measurements) -> Claim:
-    said, lead, K = "Regret grows as Õ(√K).", measured.config.lead, measured.config.episodes
+    said, config, K = "Regret grows as Õ(√K).", measured.config, measured.config.episodes
     if K < 20:
         return Claim(said, "fewer than 20 episodes were run", None)
-    factors = growth_factors(measured, lead)
+    factors = growth_factors(measured)
     falling = np.arange(1, K + 1) ** -0.5  # an episode's regret, if the total is √K
     allowed = float(falling.sum() / falling[: K // 10].sum())
     typical = float(median(factors.ravel()))
@@ -144,32 +141,28 @@ def _growth(measured: Measurements) -> Claim:
         f"(√K: {allowed:.3g}-fold; more in {(factors > allowed).mean():.0%} of the runs): the "
         f"first episodes make up nearly all of it, {_range(total)} (settings' medians)."
     )
-    if "optimism" in measured.config.strategies and lead != "optimism":
+    if "optimism" in config.strategies and config.lead != "optimism":
         other = growth_factors(measured, "optimism").ravel()
         text += (
-            f" True optimism with the radius of the proof: {median(other):.3g}-fold, more than "
+            f" True optimism with the β of the proof: {median(other):.3g}-fold, more than "
             f"√K in {(other > allowed).mean():.0%} of the runs."
         )
     return Claim(said, text, typical <= allowed)
 
 
 def _late_growth(measured: Measurements) -> Claim:
-    said, K = "(The same, counted from a tenth of the episodes on.)", measured.config.episodes
+    said, K = "Regret grows as Õ(√K), from a tenth of the episodes on.", measured.config.episodes
     if K < 20:
         return Claim(said, "fewer than 20 episodes were run", None)
-    powers = 1 + late_exponent(measured, measured.config.lead).ravel()
-    late = slice(K - K // 10, None)
-    settings = range(len(measured.config.settings))
-    paid = median(
-        measured.of("regret", measured.config.lead)[:, :, late].reshape(len(settings), -1)
-    )
-    idle = np.array([np.diff(idle_regret(measured, i))[-(K // 10) :].mean() for i in settings])
-    typical = float(median(powers))
+    last = measured.of("regret")[:, :, K - K // 10 :]
+    paid = median(last.reshape(len(last), -1))
+    idle = [np.diff(idle_regret(measured, i))[-(K // 10) :].mean() for i in range(len(last))]
+    typical = float(median(1 + late_exponent(measured).ravel()))
     return Claim(
         said,
         f"It grows as K^{typical:.2f} in the median of the runs. One of the last {K // 10} "
         f"episodes still costs {_range(paid)} (settings' medians), where doing nothing costs "
-        f"{_range(idle)}: with this beta the rule still explores.",
+        f"{_range(np.array(idle))}: with this β the rule still explores.",
         typical <= 0.5,
     )
 
@@ -178,8 +171,10 @@ def _zero_shot(measured: Measurements) -> Claim:
     config = measured.config
     said = "The decoder controls objects of masses never seen, without any trial."
     seen = set(config.training_masses()) & set(config.unseen_masses())
-    error = _medians(measured, "control_error", config.episodes)
-    worst = _medians(measured, "worst_control_error", config.episodes)
+    error, worst, theta = (
+        _medians(measured, column, config.episodes)
+        for column in ("control_error", "worst_control_error", "decoder_error")
+    )
     best = np.array([bench(config, one).test.optimal_costs.mean() for one in config.settings])
     text = (
         f"On {config.test_masses} masses, {len(seen)} of them among those trained on, the mean "
@@ -189,23 +184,20 @@ def _zero_shot(measured: Measurements) -> Claim:
     episodes, decoder, control = AFTER_MANY
     if config.episodes < episodes:
         return Claim(said, text, None)
-    theta = _medians(measured, "decoder_error", episodes)
     text += f" We ask for {control:g}, and for ‖Θ-Θ*‖ {decoder:g}: it is {_range(theta)}."
-    holds = _within(measured, episodes, decoder, control)
+    holds = _within(measured, *AFTER_MANY)
     return Claim(said, text + (_MORE_SEEDS if holds is None else ""), holds)
 
 
 def _good_event(measured: Measurements) -> Claim:
-    lead = measured.config.lead
     with np.errstate(invalid="ignore"):
-        ratio = measured.of("confidence_distance", lead) / measured.of("confidence_radius", lead)
+        ratio = measured.of("confidence_distance") / measured.of("confidence_radius")
     ratio = np.where(np.isnan(ratio), np.inf, ratio)
     inside = float((ratio <= 1).all(-1).mean())
     return Claim(
         "Θ* is in every confidence set, with high probability.",
-        f"In {inside:.0%} of the runs it is in all of them; its distance is at most "
-        f"{number(float(ratio.max()))} of the beta, {number(float(median(ratio.ravel())))} in "
-        "the median.",
+        f"In {inside:.0%} of the runs it is in all of them; its squared distance is at most "
+        f"{number(ratio.max())} of β, {number(median(ratio.ravel()))} in the median.",
         inside >= 0.9,
     )
 
@@ -213,44 +205,32 @@ def _good_event(measured: Measurements) -> Claim:
 def _no_failure(measured: Measurements) -> Claim:
     failed = [one for one in measured.failures if one["strategy"] == measured.config.lead]
     runs = len(measured.config.settings) * measured.config.seeds
-    return Claim(
-        "(The paper reports no failed run.)",
-        f"{len(failed)} of {runs} runs of this rule failed.",
-        not failed,
-    )
+    text = f"{len(failed)} of {runs} runs of this rule failed."
+    return Claim("(The paper reports no failed run.)", text, not failed)
 
 
 def unsaid(measured: Measurements) -> list[list[str]]:
-    """What it costs on the way, one row a strategy: regret, its tail, the largest state, errors.
-
-    All settings together; the last column counts failed runs.
-    """
-    config, table = measured.config, []
-    few = min(AFTER_FEW[0], config.episodes)
+    """What it costs on the way: a header, then a row for each strategy, all settings together."""
+    config = measured.config
+    few, all_ = min(AFTER_FEW[0], config.episodes), config.episodes
+    header = ["strategy", "regret", "worst", "largest state", "worst"]
+    table = [[*header, f"control error after {few}", f"after {all_}", "failed"]]
     for strategy in config.strategies:
-        total = measured.of("cumulative_regret", strategy)[:, :, -1].ravel()
-        largest = measured.of("largest_state", strategy)[:, :, -1].ravel()
-        error = measured.of("control_error", strategy)
-        table.append(
-            [
-                strategy,
-                number(float(median(total))),
-                number(float(total.max())),
-                number(float(median(largest))),
-                number(float(largest.max())),
-                number(float(median(error[:, :, few - 1].ravel()))),
-                number(float(median(error[:, :, -1].ravel()))),
-                str(sum(one["strategy"] == strategy for one in measured.failures)),
-            ]
+        total, largest, error = (
+            measured.of(column, strategy)
+            for column in ("cumulative_regret", "largest_state", "control_error")
         )
+        failed = sum(one["strategy"] == strategy for one in measured.failures)
+        ends = [total[:, :, -1].ravel(), largest[:, :, -1].ravel()]
+        cells = [number(of(end)) for end in ends for of in (median, np.max)]
+        cells += [number(median(error[:, :, k - 1].ravel())) for k in (few, all_)]
+        table.append([strategy, *cells, str(failed)])
     idle = np.array([idle_regret(measured, i)[-1] for i in range(len(config.settings))])
-    nothing = ["doing nothing", number(float(np.median(idle))), number(float(idle.max()))]
-    table.append(nothing + ["-"] * (len(table[0]) - len(nothing)))
+    table.append(["doing nothing", number(np.median(idle)), number(idle.max()), *["-"] * 5])
     return table
 
 
 def idle_regret(measured: Measurements, setting: int) -> Array:
     """Cumulative regret of never pushing, after each episode, in this setting."""
     training = bench(measured.config, measured.config.settings[setting]).training
-    nothing = np.zeros_like(training.policies)
-    return np.cumsum(training.policy_regrets(nothing))
+    return np.cumsum(training.policy_regrets(np.zeros_like(training.policies)))

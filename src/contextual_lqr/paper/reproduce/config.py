@@ -20,13 +20,21 @@ from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.errors import FormatError, InputError
-from contextual_lqr.files import atomic_write
 
 PathName = Literal["circle", "parabola", "lemniscate"]
 StrategyName = Literal[
     "paper", "cautious", "cautious-step", "optimism", "thompson", "certainty", "paper-literal"
 ]
 FORMAT = "contextual-lqr reproduce, version 1"
+
+_LEAST = {"episodes": 1, "seeds": 1, "samples": 1, "horizon": 2, "test_masses": 1}
+_LEAST |= {"mass_seed": 0, "first_seed": 0}
+_CHOICES = {
+    "paths": get_args(PathName),
+    "strategies": get_args(StrategyName),
+    "start": ("path", "origin"),
+    "closed_curves": ("turn", "literal"),
+}
 
 
 class Setting(NamedTuple):
@@ -81,37 +89,28 @@ class Config:
     closed_curves: str = "turn"
 
     def __post_init__(self) -> None:
-        for name, least in (("episodes", 1), ("seeds", 1), ("samples", 1), ("horizon", 2)):
-            _whole(name, getattr(self, name), least)
-        for name, least in (("test_masses", 1), ("mass_seed", 0), ("first_seed", 0)):
-            _whole(name, getattr(self, name), least)
-        for name, known in (("paths", PathName), ("strategies", StrategyName)):
-            _names(name, getattr(self, name), get_args(known))
-        require(
-            isinstance(self.decays, tuple)
-            and len(self.decays) > 0
-            and len(set(self.decays)) == len(self.decays)
-            and all(_number(k) and 0 < k <= 1 for k in self.decays),
-            f"decays must be different numbers above 0 and at most 1, not {self.decays!r}",
-        )
+        def check(name: str, good: object, wanted: str) -> None:
+            require(good, f"{name} must be {wanted}, not {getattr(self, name)!r}")
+
+        for name, least in _LEAST.items():
+            value = getattr(self, name)
+            whole = isinstance(value, int) and not isinstance(value, bool) and value >= least
+            check(name, whole, f"a whole number of at least {least}")
+        for name, known in _CHOICES.items():
+            value = getattr(self, name)
+            if isinstance(getattr(Config, name), str):
+                check(name, value in known, f"one of {', '.join(known)}")
+            else:
+                good = _different(value) and set(value) <= set(known)
+                check(name, good, f"some of {', '.join(known)}, each once")
+        good = _different(self.decays) and all(_number(k) and 0 < k <= 1 for k in self.decays)
+        check("decays", good, "different numbers above 0 and at most 1")
         for name in ("beta", "noise"):
             value = getattr(self, name)
-            require(
-                _number(value) and value > 0, f"{name} must be a positive number, not {value!r}"
-            )
-        require(
-            isinstance(self.masses, tuple)
-            and len(self.masses) == 2
-            and all(_number(m) for m in self.masses)
-            and 0 < self.masses[0] <= self.masses[1],
-            f"masses must be a pair 0 < low <= high, not {self.masses!r}",
-        )
-        for name, allowed in (
-            ("start", ("path", "origin")),
-            ("closed_curves", ("turn", "literal")),
-        ):
-            value = getattr(self, name)
-            require(value in allowed, f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+            check(name, _number(value) and value > 0, "a positive number")
+        pair = isinstance(self.masses, tuple) and len(self.masses) == 2
+        pair = pair and all(map(_number, self.masses)) and 0 < self.masses[0] <= self.masses[1]
+        check("masses", pair, "a pair 0 < low <= high")
 
     @property
     def settings(self) -> tuple[Setting, ...]:
@@ -143,18 +142,14 @@ class Config:
 
     # -- files -----------------------------------------------------------------------------------
 
-    def save(self, path: Path) -> None:
-        """Write it, with the release that runs it."""
-        atomic_write(path, self.written().encode())
-
     def written(self) -> str:
-        """The content of `config.json`."""
+        """The content of `config.json`, with the release that runs it."""
         header = {"format": FORMAT, "release": version("contextual-lqr")}
         return json.dumps(header | dataclasses.asdict(self), indent=2) + "\n"
 
     @classmethod
     def load(cls, path: Path) -> Config:
-        """Read what `save` wrote."""
+        """Read such a file."""
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except FileNotFoundError:
@@ -166,34 +161,19 @@ class Config:
         if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
             raise FormatError(f"{path} is no configuration of `reproduce` that this release reads")
         content.pop("release", None)
-        fields = {one.name for one in dataclasses.fields(cls)}
-        unknown = sorted(set(content) - fields)
+        unknown = sorted(set(content) - set(cls.__dataclass_fields__))
         if unknown:
             raise FormatError(f"{path} has unknown entries: {', '.join(unknown)}")
+        lists = {name: tuple(value) for name, value in content.items() if isinstance(value, list)}
         try:
-            return cls(**{name: _tuples(value) for name, value in content.items()})
-        except InputError as error:
+            return cls(**content | lists)
+        except (InputError, TypeError, OverflowError) as error:
             raise FormatError(f"{path}: {error}") from None
 
 
-def _tuples(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
+def _number(value: Any) -> bool:
+    return isinstance(value, int | float) and value is not True and math.isfinite(value)
 
 
-def _number(value: object) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return math.isfinite(value)
-
-
-def _whole(name: str, value: object, least: int) -> None:
-    good = isinstance(value, int) and not isinstance(value, bool) and value >= least
-    require(good, f"{name} must be a whole number of at least {least}, not {value!r}")
-
-
-def _names(name: str, values: object, known: tuple[str, ...]) -> None:
-    good = isinstance(values, tuple) and len(values) > 0 and len(set(values)) == len(values)
-    require(good, f"{name} must be different names, at least one, not {values!r}")
-    assert isinstance(values, tuple)
-    wrong = [value for value in values if value not in known]
-    require(not wrong, f"{name} must be among {', '.join(known)}, not {', '.join(map(str, wrong))}")
+def _different(values: Any) -> bool:
+    return isinstance(values, tuple) and 0 < len(values) == len(set(values))

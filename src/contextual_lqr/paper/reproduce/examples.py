@@ -8,11 +8,11 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.fleets import Fleet, true_decoder
-from contextual_lqr.lqr.problem import LinearSystem
+from contextual_lqr.belief.machine import as_system
+from contextual_lqr.fleets import Fleet, true_decoder, true_system
 from contextual_lqr.lqr.rollout import simulate
 from contextual_lqr.lqr.solve import solve
-from contextual_lqr.paper.reproduce.config import Config, Setting, Trial
+from contextual_lqr.paper.reproduce.config import Setting, Trial
 from contextual_lqr.paper.reproduce.summary import Measurements
 from contextual_lqr.paper.reproduce.trial import bench, learn
 
@@ -31,8 +31,7 @@ class Example(NamedTuple):
 
     def distance(self, environments: int) -> float:
         """How far the learnt trajectory is from the optimal one, at the worst point."""
-        off = self.learnt[environments] - self.optimal
-        return float(np.sqrt((off**2).sum(1)).max())
+        return float(np.linalg.norm(self.learnt[environments] - self.optimal, axis=1).max())
 
 
 def examples(measured: Measurements) -> list[Example]:
@@ -42,42 +41,33 @@ def examples(measured: Measurements) -> list[Example]:
     environments shown. Where there is no decay of 0.7 the first is taken; masses outside the range
     are left out. All trajectories of a panel have the same noise.
     """
-    config = measured.config
+    config, found = measured.config, []
     decay = DECAY if DECAY in config.decays else config.decays[0]
     low, high = config.masses
-    masses = [mass for mass in MASSES if low <= mass <= high] or [low]
     counts = [k for k in ENVIRONMENTS if k <= config.episodes]
-    found = []
     for path in config.paths:
         setting = Setting(path, decay)
         fleet = bench(config, setting).fleet
-        errors = measured.of("control_error", config.lead)[config.settings.index(setting)]
-        typical = int(
-            np.argsort(errors[:, max(counts) - 1], kind="stable")[(config.seeds - 1) // 2]
+        errors = measured.of("control_error")[config.settings.index(setting), :, counts[-1] - 1]
+        typical = int(np.argsort(errors, kind="stable")[(config.seeds - 1) // 2])
+        left, _ = learn(
+            config, Trial(setting, config.lead, config.first_seed + typical), counts[-1]
         )
-        trial = Trial(setting, config.lead, config.first_seed + typical)
-        left, _ = learn(config, trial, max(counts))
-        for mass in masses:
-            learnt = {
-                k: _positions(fleet, left[k - 1].estimate, mass, config)
-                for k in counts
-                if k <= len(left)
-            }
-            optimal = _positions(fleet, true_decoder(fleet), mass, config)
-            found.append(Example(path, decay, mass, _targets(fleet), optimal, learnt))
+        targets = -fleet.cost.Q[:, 0, 1:3]
+        for mass in [mass for mass in MASSES if low <= mass <= high] or [low]:
+            thetas = {k: left[k - 1].estimate for k in counts if k <= len(left)}
+            optimal, *learnt = (
+                _positions(fleet, theta, {"mass": mass}, config.first_seed)
+                for theta in (true_decoder(fleet), *thetas.values())
+            )
+            shown = dict(zip(thetas, learnt, strict=True))
+            found.append(Example(path, decay, mass, targets, optimal, shown))
     return found
 
 
-def _positions(fleet: Fleet, theta: Array, mass: float, config: Config) -> Float[Array, "H 2"]:
+def _positions(fleet: Fleet, theta: Array, context: dict[str, float], seed: int) -> Array:
     """Play the controller of a decoder on the true machine."""
-    G, d = fleet.context_map.matrix({"mass": mass}), len(fleet.start)
-    believed, true = theta @ G, true_decoder(fleet) @ G
-    policy = solve(LinearSystem(believed[:, :d], believed[:, d:]), fleet.cost, check=True).policy
-    machine = LinearSystem(true[:, :d], true[:, d:], fleet.noise)
-    rng = np.random.default_rng([config.first_seed, 4])
-    states = simulate(policy, machine, fleet.start, rng).states
-    return states[:, 1:3]
-
-
-def _targets(fleet: Fleet) -> Float[Array, "H 2"]:
-    return -fleet.cost.Q[:, 0, 1:3]
+    believed = as_system(theta @ fleet.context_map.matrix(context), fleet.noise)
+    policy = solve(believed, fleet.cost, check=True).policy
+    rng = np.random.default_rng([seed, 4])
+    return simulate(policy, true_system(fleet, context), fleet.start, rng).states[:, 1:3]

@@ -15,12 +15,12 @@ from numpy import ndarray as Array
 from contextual_lqr.paper.reproduce.claims import idle_regret
 from contextual_lqr.paper.reproduce.examples import Example, examples
 from contextual_lqr.paper.reproduce.summary import Measurements, median
-from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
+from contextual_lqr.paper.style import GREY, PALETTE, figure_style, save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
-NAMES = ("figure-1a", "figure-1b", "figure-2", "figure-3", "figure-4")
 # The paper's rule in black and thick, its letter in grey: they are what the others stand beside.
 _COLOURS = {
     "paper": "#000000",
@@ -29,49 +29,64 @@ _COLOURS = {
     "optimism": PALETTE[2],
     "thompson": PALETTE[1],
     "certainty": PALETTE[3],
-    "paper-literal": "#8a8f99",
+    "paper-literal": GREY,
 }
 _SPLIT = 1e5  # where the axis of regret is broken
-_MARKERS = {1: "o", 3: "^", 10: "x"}  # the paper's: circle, triangle, cross; the optimum a star
+# The paper's markers, circle, triangle and cross (the optimum is a star), and our colours.
+_SHOWN = {1: ("o", PALETTE[3]), 3: ("^", PALETTE[1]), 10: ("x", PALETTE[0])}
 
 
 def draw_figures(measured: Measurements, folder: Path) -> dict[str, str]:
-    """Draw all of them; their names, with what each shows."""
-    captions: dict[str, str] = {}
-    lead, seeds = measured.config.lead, measured.config.seeds
+    """Draw all of them as PNG and SVG; their names, with what each shows."""
+    captions = {}
     with figure_style():
-        of = f"Strategy “{lead}”; lines are medians over {seeds} seeds, bands the middle half."
-        captions["figure-1a"] = f"Figure 1a. Error of the decoder after each training episode. {of}"
-        _errors(measured, folder, "figure-1a", "decoder_error", "‖Θₖ - Θ*‖, Frobenius norm")
-        captions["figure-1b"] = (
-            f"Figure 1b. Mean control error over {measured.config.test_masses} masses never seen: "
-            f"exact expected cost above the optimum. {of}"
-        )
-        _errors(measured, folder, "figure-1b", "control_error", "mean control error [cost]")
-        captions["figure-2"] = _trajectories(measured, folder)
-        captions["figure-3"] = _regret(measured, folder)
-        captions["figure-4"] = _largest(measured, folder)
+        for name, draw in {
+            "figure-1a": _decoder_errors,
+            "figure-1b": _control_errors,
+            "figure-2": _trajectories,
+            "figure-3": _regret,
+            "figure-4": _largest,
+        }.items():
+            figure, caption = draw(measured)
+            captions[name] = f"{name.replace('-', ' ').capitalize()}. {caption}"
+            save_figure(figure, folder, name)
     return captions
 
 
-def _errors(measured: Measurements, folder: Path, name: str, column: str, label: str) -> None:
+def _decoder_errors(measured: Measurements) -> tuple[Figure, str]:
+    figure = _errors(measured, "decoder_error", "‖Θₖ - Θ*‖, Frobenius norm")
+    return figure, f"Error of the decoder after each training episode. {_lines(measured)}"
+
+
+def _control_errors(measured: Measurements) -> tuple[Figure, str]:
+    figure = _errors(measured, "control_error", "mean control error [cost]")
+    return figure, (
+        f"Mean control error over {measured.config.test_masses} masses never seen: exact expected "
+        f"cost above the optimum. {_lines(measured)}"
+    )
+
+
+def _lines(measured: Measurements) -> str:
+    lead, seeds = measured.config.lead, measured.config.seeds
+    return f"Strategy “{lead}”; lines are medians over {seeds} seeds, bands the middle half."
+
+
+def _errors(measured: Measurements, column: str, label: str) -> Figure:
     from matplotlib.figure import Figure
 
-    config = measured.config
-    figure = Figure(figsize=(6.4, 4.2))
+    config, figure = measured.config, Figure(figsize=(6.4, 4.2))
     axes = figure.add_subplot()
-    values = measured.of(column, config.lead)
-    for i, setting in enumerate(config.settings):
+    for setting, values in zip(config.settings, measured.of(column), strict=True):
         colour = PALETTE[config.paths.index(setting.path)]
         style = ("-", "--", ":", "-.")[config.decays.index(setting.decay) % 4]
-        _band(axes, values[i], colour, setting.name, linestyle=style)
+        _band(axes, values, colour, setting.name, linestyle=style)
     axes.set(xlabel="training episodes", ylabel=label, xscale="log", yscale="log")
     _plain_episodes(axes, config.episodes)
     axes.legend(ncols=len(config.paths) if len(config.decays) > 1 else 1, fontsize="small")
-    save_figure(figure, folder, name)
+    return figure
 
 
-def _trajectories(measured: Measurements, folder: Path) -> str:
+def _trajectories(measured: Measurements) -> tuple[Figure, str]:
     from matplotlib.figure import Figure
 
     shown = examples(measured)
@@ -85,15 +100,14 @@ def _trajectories(measured: Measurements, folder: Path) -> str:
         _trajectory(grid[masses.index(one.mass), paths.index(one.path)], one)
     handles, labels = grid[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(labels), fontsize="small")
-    save_figure(figure, folder, "figure-2")
     after = max(shown[0].learnt)
     off = max(one.distance(after) for one in shown)
-    return (
-        f"Figure 2. Example trajectories of the learnt controllers, k = {shown[0].decay:g}, the "
-        "same noise for all; of each path, the seed of median control error. Dashed line with "
-        "dots: targets; ★ optimal policy; ○, △, ×: after 1, 3, 10 environments. After "
-        f"{after}, no point is further than {off:.2g} from the optimal trajectory's. Lines that "
-        "leave a panel are cut off; its corner says how far they go."
+    return figure, (
+        f"Example trajectories of the learnt controllers, k = {shown[0].decay:g}, the same noise "
+        "for all; of each path, the seed of median control error. Dashed line with dots: targets; "
+        f"★ optimal policy; ○, △, ×: after 1, 3, 10 environments. After {after}, every point is "
+        f"within {off:.2g} of the optimal trajectory's. Lines that leave a panel are cut off; its "
+        "corner says how far they go."
     )
 
 
@@ -101,49 +115,45 @@ def _trajectory(axes: Axes, one: Example) -> None:
     everything = np.concatenate((one.targets, one.optimal))
     low, high = everything.min(0), everything.max(0)
     room = 0.25 * (high - low).max()
-    kwargs: dict[str, Any] = {"linewidth": 1.0, "markersize": 6.0, "fillstyle": "none"}
-    axes.plot(*one.targets.T, "--o", color="#9aa1ad", linewidth=1.2, markersize=3, label="target")
+    marks: dict[str, Any] = {"linewidth": 1.0, "markersize": 6.0, "fillstyle": "none"}
+    axes.plot(*one.targets.T, "--o", color=GREY, linewidth=1.2, markersize=3, label="target")
     far = []
-    for colour, (count, path) in zip(
-        (PALETTE[3], PALETTE[1], PALETTE[0]), one.learnt.items(), strict=False
-    ):
-        label = f"{count} environment{'s' if count > 1 else ''}"
-        axes.plot(*path.T, color=colour, marker=_MARKERS[count], label=label, **kwargs)
+    for count, path in one.learnt.items():
+        (marker, colour), label = _SHOWN[count], f"{count} environment{'s' if count > 1 else ''}"
+        axes.plot(*path.T, color=colour, marker=marker, label=label, **marks)
         if (path < low - room).any() or (path > high + room).any():
             far.append(f"{count}: {np.abs(path).max():.2g}")
-    star: dict[str, Any] = kwargs | {"markersize": 8.0, "markeredgewidth": 0.8}
-    axes.plot(*one.optimal.T, color="#000000", marker="*", label="optimal", **star)
+    marks |= {"markersize": 8.0, "markeredgewidth": 0.8}
+    axes.plot(*one.optimal.T, color="#000000", marker="*", label="optimal", **marks)
     axes.set(
         title=f"{one.path}, m = {one.mass:g}, k = {one.decay:g}",
         xlim=(low[0] - room, high[0] + room),
         ylim=(low[1] - room, high[1] + room),
         xlabel="position x",
         ylabel="position y",
+        aspect="equal",
     )
-    axes.set_aspect("equal", adjustable="box")
     if far:
-        axes.text(
-            0.02, 0.98, "reach " + ", ".join(far), transform=axes.transAxes, va="top", fontsize=7
-        )
+        reach = "reach " + ", ".join(far)
+        axes.text(0.02, 0.98, reach, transform=axes.transAxes, va="top", fontsize=7)
 
 
-def _regret(measured: Measurements, folder: Path) -> str:
+def _regret(measured: Measurements) -> tuple[Figure, str]:
     from matplotlib.figure import Figure
 
     config = measured.config
     rows, columns = len(config.paths), len(config.decays)
-    totals = {name: measured.of("cumulative_regret", name) for name in config.strategies}
     # Some strategies explode and some do not: an axis for both would show neither.
-    ends = [float(median(one[i, :, -1])) for one in totals.values() for i in range(len(one))]
-    broken = any(_SPLIT < end < np.inf for end in ends)
+    ends = [median(measured.of("cumulative_regret", name)[..., -1]) for name in config.strategies]
+    broken = any(_SPLIT < end < np.inf for end in np.ravel(ends))
     figure = Figure(figsize=(4.4 * columns, 3.4 * rows + 0.7))
     outer = figure.add_gridspec(rows, columns)
     for i, setting in enumerate(config.settings):
-        row, column = config.paths.index(setting.path), config.decays.index(setting.decay)
+        row, column = divmod(i, columns)
         inner = outer[row, column].subgridspec(1 + broken, 1, height_ratios=(1, 2)[-1 - broken :])
         panels = [figure.add_subplot(inner[j]) for j in range(1 + broken)]
         for axes in panels:
-            _all_regrets(axes, measured, {name: one[i] for name, one in totals.items()}, i)
+            _all_regrets(axes, measured, i)
         panels[0].set_title(setting.name)
         panels[-1].set_xlabel("episodes K" if row == rows - 1 else "")
         panels[-1].set_ylabel("cumulative regret [cost]" if column == 0 else "")
@@ -154,19 +164,21 @@ def _regret(measured: Measurements, folder: Path) -> str:
             panels[0].spines["bottom"].set_linestyle((0, (2, 3)))
     handles, labels = figure.axes[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(5, len(labels)))
-    save_figure(figure, folder, "figure-3")
     cut = " The axis is broken: above, what explodes." if broken else ""
-    return (
-        "Figure 3. Cumulative expected regret of all strategies: median over seeds and middle "
-        f"half.{cut} The guide has the slope of √K and begins at the regret of doing nothing once."
+    return figure, (
+        "Cumulative expected regret of all strategies: median over seeds and middle half."
+        f"{cut} The guide has the slope of √K and begins at the regret of doing nothing once."
     )
 
 
-def _all_regrets(axes: Axes, measured: Measurements, totals: dict[str, Array], i: int) -> None:
+def _all_regrets(axes: Axes, measured: Measurements, i: int) -> None:
     config = measured.config
-    for strategy, values in totals.items():
-        thick = 2.0 if strategy == config.lead else 1.2
-        _band(axes, values, _COLOURS[strategy], strategy, linewidth=thick)
+    for strategy in config.strategies:
+        thick, values = (
+            2.0 if strategy == config.lead else 1.2,
+            measured.of("cumulative_regret", strategy),
+        )
+        _band(axes, values[i], _COLOURS[strategy], strategy, linewidth=thick)
     k, idle = np.arange(1, config.episodes + 1), idle_regret(measured, i)
     axes.plot(k, idle, ":", color="#000000", linewidth=1.0, label="doing nothing")
     axes.plot(k, idle[0] * np.sqrt(k), "-.", color="#000000", linewidth=0.8, label="√K (guide)")
@@ -174,22 +186,21 @@ def _all_regrets(axes: Axes, measured: Measurements, totals: dict[str, Array], i
     _plain_episodes(axes, config.episodes)
 
 
-def _largest(measured: Measurements, folder: Path) -> str:
+def _largest(measured: Measurements) -> tuple[Figure, str]:
     from matplotlib.figure import Figure
 
-    config = measured.config
+    config, beyond = measured.config, 0
     figure = Figure(figsize=(7.0, 0.55 * len(config.strategies) + 1.5))
     axes = figure.add_subplot()
     offsets = np.linspace(-0.28, 0.28, len(config.settings)) if len(config.settings) > 1 else [0.0]
-    beyond = 0
     for row, strategy in enumerate(config.strategies):
         largest = measured.of("largest_state", strategy)[:, :, -1]
-        for i, setting in enumerate(config.settings):
-            finite = largest[i][np.isfinite(largest[i])]
-            beyond += largest[i].size - finite.size
+        for setting, offset, values in zip(config.settings, offsets, largest, strict=True):
+            finite = values[np.isfinite(values)]
+            beyond += len(values) - len(finite)
             axes.plot(
                 finite,
-                np.full(len(finite), row + offsets[i]),
+                np.full(len(finite), row + offset),
                 linestyle="",
                 marker=("o", "D", "s", "v")[config.decays.index(setting.decay) % 4],
                 markersize=3,
@@ -209,11 +220,10 @@ def _largest(measured: Measurements, folder: Path) -> str:
     axes.set_yticks(range(len(config.strategies)), config.strategies)
     axes.grid(axis="y", visible=False)
     figure.legend(loc="outside lower center", ncols=3, fontsize="small")
-    save_figure(figure, folder, "figure-4")
     missing = f" {beyond} runs failed and are not drawn." if beyond else ""
-    return (
-        "Figure 4. The largest state reached: every dot is one run, the bar the median of all. The "
-        f"targets are of size 1.{missing}"
+    return figure, (
+        "The largest state reached: every dot is one run, the bar the median of all. The targets "
+        f"are of size 1.{missing}"
     )
 
 
@@ -222,19 +232,15 @@ def _band(axes: Axes, values: Array, colour: str, label: str, **line: Any) -> No
     k = np.arange(1, values.shape[1] + 1)
     low, high = np.quantile(values, [0.25, 0.75], axis=0, method="nearest")
     middle = median(values.T)
+    seen = np.isfinite(high)
     with np.errstate(invalid="ignore"):
-        axes.fill_between(
-            k, low, high, where=np.isfinite(high), color=colour, alpha=0.15, linewidth=0
-        )
-    line = {"linewidth": 1.4} | line
-    axes.plot(k, np.where(np.isfinite(middle), middle, np.nan), color=colour, label=label, **line)
+        axes.fill_between(k, low, high, where=seen, color=colour, alpha=0.15, linewidth=0)
+    drawn = np.where(np.isfinite(middle), middle, np.nan)
+    axes.plot(k, drawn, color=colour, label=label, **{"linewidth": 1.4} | line)
 
 
 def _plain_episodes(axes: Axes, episodes: int) -> None:
     """1, 2, 5, 10 ... on the axis, not powers of ten."""
-    from matplotlib.ticker import NullFormatter, NullLocator
-
     ticks = [t for t in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000) if t <= episodes]
     axes.set_xticks(ticks, [str(t) for t in ticks])
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_minor_formatter(NullFormatter())
+    axes.xaxis.minorticks_off()

@@ -9,19 +9,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from contextual_lqr.files import atomic_write
-from contextual_lqr.paper.reproduce.claims import Claim, claims
+from contextual_lqr.files import atomic_write, finite
+from contextual_lqr.paper.reproduce.claims import Claim, claims, unsaid
 from contextual_lqr.paper.reproduce.config import Trial
+from contextual_lqr.paper.reproduce.figures import draw_figures
 from contextual_lqr.paper.reproduce.store import Store
-from contextual_lqr.paper.reproduce.summary import Measurements, plain, summarise
+from contextual_lqr.paper.reproduce.summary import Measurements, summarise, versions
 from contextual_lqr.paper.reproduce.trial import run
+from contextual_lqr.paper.style import write_report
 from contextual_lqr.parallel import Workers, WorkersLostError, in_parallel
 
 
 class Reproduced(NamedTuple):
     """What a finished run has found, and where its report is."""
 
-    measured: Measurements
     claims: list[Claim]
     summary: dict[str, Any]
     report: Path
@@ -36,23 +37,29 @@ def run_missing(store: Store, workers: Workers, finished: Callable[[Trial], None
                 store.keep(trial, columns)
                 finished(trial)
     except WorkersLostError as error:
-        raise WorkersLostError(
-            f"{error}; what is finished is kept: the same command resumes"
-        ) from None
+        kept = f"{error}; what is finished is kept: the same command resumes"
+        raise WorkersLostError(kept) from None
 
 
-def conclude(store: Store, announce: Callable[[str], None]) -> Reproduced:
+def conclude(store: Store, announce: Callable[[str], None] = lambda _: None) -> Reproduced:
     """Rows -> `summary.json`, figures and `report.html`, all in the store's folder."""
-    from contextual_lqr.paper.reproduce.figures import draw_figures
-    from contextual_lqr.paper.reproduce.report import write_report
-
     announce("Summarising the rows")
-    measured = Measurements(store.config, store.rows())
+    config, folder = store.config, store.folder
+    measured = Measurements(config, store.rows())
     judged = claims(measured)
-    summary = plain(summarise(measured) | {"claims": [one._asdict() for one in judged]})
+    summary = finite(summarise(measured) | {"claims": [one._asdict() for one in judged]})
     content = json.dumps(summary, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    atomic_write(store.folder / "summary.json", content.encode())
+    atomic_write(folder / "summary.json", content.encode())
     announce("Drawing the figures")
-    captions = draw_figures(measured, store.folder)
-    report = write_report(measured, judged, captions, store.folder)
-    return Reproduced(measured, judged, summary, report)
+    report = write_report(
+        folder,
+        "reproduce.html",
+        config=config,
+        claims=judged,
+        unsaid=unsaid(measured),
+        captions=draw_figures(measured, folder),
+        failures=[tuple(one.values()) for one in measured.failures],
+        minutes=measured.rows["seconds"].sum() / 60,
+        versions=versions(),
+    )
+    return Reproduced(judged, summary, report)

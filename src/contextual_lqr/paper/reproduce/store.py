@@ -9,7 +9,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -39,17 +38,14 @@ class Store:
     def __init__(self, folder: Path, config: Config) -> None:
         self.folder, self.config = folder, config
         self.rows_file, self._parts = folder / "rows.parquet", folder / "rows"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
+        make_folder(folder)
         written = folder / "config.json"
         if written.exists():
             _require_same(written, config)
         elif self.rows_file.exists() or self._parts.exists():
             raise InputError(f"{folder} has rows without a config.json: give another --out")
         else:
-            config.save(written)
+            atomic_write(written, config.written().encode())
 
     def missing(self) -> list[Trial]:
         """The trials that are still to be run."""
@@ -59,25 +55,17 @@ class Store:
 
     def keep(self, trial: Trial, columns: dict[str, Any]) -> None:
         """Write the rows of a finished trial."""
-        try:
-            self._parts.mkdir(exist_ok=True)
-        except OSError as error:
-            raise InputError(f"cannot make the folder {self._parts}: {error.strerror}") from None
-        _write(self._parts / trial.file, frame(columns))
+        make_folder(self._parts)
+        write_rows(self._parts / trial.file, frame(columns))
 
     def rows(self) -> pl.DataFrame:
         """All rows, in the order of settings, strategies, seeds and episodes."""
         if self.rows_file.exists():
             return _read(self.rows_file)
-        config = self.config
-        ordered = [
-            Trial(setting, strategy, config.first_seed + i)
-            for setting in config.settings
-            for strategy in config.strategies
-            for i in range(config.seeds)
-        ]
-        rows = join([_read(self._parts / trial.file) for trial in ordered])
-        _write(self.rows_file, rows)
+        order = {one: i for i, one in enumerate((*self.config.settings, *self.config.strategies))}
+        trials = sorted(self.config.trials, key=lambda t: (order[t.setting], order[t.strategy]))
+        rows = pl.concat([_read(self._parts / trial.file) for trial in trials], rechunk=True)
+        write_rows(self.rows_file, rows)
         shutil.rmtree(self._parts, ignore_errors=True)
         return rows
 
@@ -87,12 +75,16 @@ def frame(columns: dict[str, Any]) -> pl.DataFrame:
     return pl.DataFrame(columns, schema=SCHEMA).with_columns(pl.col(MEASURED).fill_nan(None))
 
 
-def join(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:
-    """One table of many."""
-    return pl.concat(frames, rechunk=True)
+def make_folder(folder: Path) -> None:
+    """Make it, unless it is there."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot make the folder {folder}: {error.strerror}") from None
 
 
-def _write(path: Path, rows: pl.DataFrame) -> None:
+def write_rows(path: Path, rows: pl.DataFrame) -> None:
+    """Write a table, whole or not at all."""
     content = io.BytesIO()
     rows.write_parquet(content)
     atomic_write(path, content.getvalue())
@@ -100,7 +92,7 @@ def _write(path: Path, rows: pl.DataFrame) -> None:
 
 def _read(path: Path) -> pl.DataFrame:
     try:
-        rows = pl.read_parquet(path)
+        rows = pl.read_parquet(path, glob=False)
     except (OSError, pl.exceptions.PolarsError) as error:
         reason = str(error).splitlines()[0]
         raise FormatError(f"cannot read {path}: {reason}; delete it to run it again") from None
@@ -110,16 +102,16 @@ def _read(path: Path) -> pl.DataFrame:
 
 
 def _require_same(written: Path, config: Config) -> None:
-    if written.read_text(encoding="utf-8") == config.written():
+    text = written.read_text(encoding="utf-8")
+    if text == config.written():
         return
-    before = Config.load(written)
-    release = json.loads(written.read_text(encoding="utf-8")).get("release")
+    before, now = vars(Config.load(written)), vars(config)
     differing = [
-        f"{name} {_said(getattr(before, name))} instead of {_said(getattr(config, name))}"
-        for name in Config.__dataclass_fields__
-        if getattr(before, name) != getattr(config, name)
+        f"{name} {_said(before[name])} instead of {_said(now[name])}"
+        for name in now
+        if before[name] != now[name]
     ]
-    what = "; ".join(differing) or f"release {release} of contextual-lqr"
+    what = "; ".join(differing) or f"release {json.loads(text).get('release')} of contextual-lqr"
     raise InputError(
         f"{written.parent} holds results of another configuration ({what}): give another --out, "
         f"or repeat that one with --config {written}"

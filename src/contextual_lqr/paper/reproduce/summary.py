@@ -47,24 +47,17 @@ class Measurements:
             rows["episode"].to_numpy() - 1,
         )
         shape = (len(config.strategies), len(names), config.seeds, config.episodes)
-        self._columns: dict[str, Array] = {}
-        for name in MEASURED:
-            column = np.full(shape, np.inf)
+        self._columns = {name: np.full(shape, np.inf) for name in MEASURED}
+        for name, column in self._columns.items():
             values = rows[name].to_numpy()
             column[place] = np.where(np.isnan(values), np.inf, values)
-            self._columns[name] = column
         largest = self._columns["largest_state"]
         self._columns["largest_state"] = np.maximum.accumulate(largest, axis=-1)
 
-    def of(self, column: str, strategy: str) -> Float[Array, "settings seeds episodes"]:
-        """One column of one strategy."""
-        return np.asarray(self._columns[column][self.config.strategies.index(strategy)])
-
-    @property
-    def checkpoints(self) -> tuple[int, ...]:
-        """The episodes after which tables are given."""
-        last = self.config.episodes
-        return (*(k for k in CHECKPOINTS if k < last), last)
+    def of(self, column: str, strategy: str | None = None) -> Float[Array, "settings seeds k"]:
+        """One column of one strategy, of the one the claims are about unless given."""
+        chosen = self.config.lead if strategy is None else strategy
+        return np.asarray(self._columns[column][self.config.strategies.index(chosen)])
 
     @property
     def failures(self) -> list[dict[str, Any]]:
@@ -97,40 +90,41 @@ def described(
     strata, n = values.shape
     drawn = rng.integers(n, size=(resamples, strata, n))
     again = np.sort(values[np.arange(strata)[:, None], drawn].reshape(resamples, -1), axis=-1)
-    whole = values.ravel()
-    return {
-        "median": float(median(whole)),
-        "median_interval": _interval(median(again)),
-        "interquartile_mean": float(interquartile_mean(whole)),
-        "interquartile_mean_interval": _interval(interquartile_mean(again)),
-        "worst": float(whole.max()),
-    }
+    found: dict[str, Any] = {}
+    for name, mean in (("median", median), ("interquartile_mean", interquartile_mean)):
+        # Order statistics, for between infinities there is no mean.
+        interval = np.quantile(mean(again), [0.025, 0.975], method="nearest")
+        found |= {name: float(mean(values.ravel())), f"{name}_interval": interval.tolist()}
+    return found | {"worst": float(values.max())}
 
 
 def summarise(measured: Measurements) -> dict[str, Any]:
     """All of it as one tree, for `summary.json`: the same rows give the same summary."""
     config, failures = measured.config, measured.failures
     rng = np.random.default_rng([config.mass_seed, 3])
+    checkpoints = (*(k for k in CHECKPOINTS if k < config.episodes), config.episodes)
+
+    def after(strategy: str, settings: slice) -> dict[int, Any]:
+        columns = {name: measured.of(name, strategy)[settings] for name in SUMMARISED}
+        return {
+            k: {name: described(column[..., k - 1], rng) for name, column in columns.items()}
+            for k in checkpoints
+        }
+
     by_setting, by_strategy = [], []
     for strategy in config.strategies:
-        own = [one for one in failures if one["strategy"] == strategy]
-        columns = {name: measured.of(name, strategy) for name in SUMMARISED}
-        for i, setting in enumerate(config.settings):
-            by_setting.append(
-                {
-                    "setting": setting.name,
-                    "strategy": strategy,
-                    "failed": sum(one["setting"] == setting.name for one in own),
-                    "after": _after(measured, columns, slice(i, i + 1), rng),
-                }
-            )
-        by_strategy.append(
+        failed = [one["setting"] for one in failures if one["strategy"] == strategy]
+        by_setting += [
             {
+                "setting": setting.name,
                 "strategy": strategy,
-                "failed": len(own),
-                "after": _after(measured, columns, slice(None), rng),
+                "failed": failed.count(setting.name),
+                "after": after(strategy, slice(i, i + 1)),
             }
-        )
+            for i, setting in enumerate(config.settings)
+        ]
+        one = {"strategy": strategy, "failed": len(failed), "after": after(strategy, slice(None))}
+        by_strategy.append(one)
     return {
         "config": asdict(config),
         "versions": versions(),
@@ -154,30 +148,6 @@ def versions() -> dict[str, str]:
         "python": platform.python_version(),
         "kernels": f"compiled for {kernels.compiled}" if kernels.compiled else "NumPy reference",
     }
-
-
-def plain(value: Any) -> Any:
-    """The same tree for JSON, which has no infinity: null stands for it."""
-    if isinstance(value, dict):
-        return {str(key): plain(one) for key, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [plain(one) for one in value]
-    return None if isinstance(value, float) and not np.isfinite(value) else value
-
-
-def _after(
-    measured: Measurements, columns: dict[str, Array], settings: slice, rng: np.random.Generator
-) -> dict[int, Any]:
-    return {
-        k: {name: described(column[settings, :, k - 1], rng) for name, column in columns.items()}
-        for k in measured.checkpoints
-    }
-
-
-def _interval(statistics: Array) -> list[float]:
-    """The middle 95 %; order statistics, for between infinities there is no mean."""
-    low, high = np.quantile(statistics, [0.025, 0.975], method="nearest")
-    return [float(low), float(high)]
 
 
 def _places(column: pl.Series, names: list[str]) -> Array:

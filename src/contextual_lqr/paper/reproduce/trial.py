@@ -13,11 +13,16 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.confidence import BetaRule, ConstantBeta, DeterminantBeta
+from contextual_lqr.belief.confidence import (
+    BetaRule,
+    ConfidenceSet,
+    ConstantBeta,
+    DeterminantBeta,
+)
 from contextual_lqr.fleets import Fleet, path_following, true_decoder
 from contextual_lqr.paper.play import Played, play
 from contextual_lqr.paper.reproduce.config import Config, Setting, Trial
-from contextual_lqr.paper.reproduce.score import Machines
+from contextual_lqr.paper.score import Machines
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
@@ -44,15 +49,6 @@ MEASURED = (
 )
 
 
-class Recipe(NamedTuple):
-    """How an agent is set up for one of the strategies."""
-
-    strategy: Strategy
-    regularisation: float
-    beta: BetaRule
-    adapt: Literal["episode", "step"]
-
-
 class Bench(NamedTuple):
     """What all trials of a setting share: the fleet, its training machines, its test machines."""
 
@@ -62,33 +58,12 @@ class Bench(NamedTuple):
 
 
 class Episode(NamedTuple):
-    """What one episode leaves behind to be scored: the belief before it, and the one after."""
+    """What one episode leaves behind to be scored: the belief before it, and after."""
 
     played: Played
-    prior_estimate: Array
-    prior_factor: Array
-    beta: float
+    prior: ConfidenceSet
     estimate: Array
     seconds: float
-
-
-def recipe(name: str, config: Config) -> Recipe:
-    """The agent of this strategy: the paper's constants for the paper's rule, else our defaults."""
-    if name in ("paper", "paper-literal"):
-        beta = ConstantBeta(config.beta)
-        play: Any = "optimistic" if name == "paper" else "estimate"
-        return Recipe(SampledOptimism(config.samples, beta, play), 1.0, beta, "episode")
-    strategies: dict[str, Strategy] = {
-        "cautious": Cautious(),
-        "cautious-step": Cautious(),
-        "optimism": Optimism(certify=False),
-        "thompson": ThompsonSampling(),
-        "certainty": CertaintyEquivalence(),
-    }
-    # λ = σ², and entries of Θ (5 by 7) of the order of one: what Agent assumes unless told.
-    proven = DeterminantBeta(float(np.sqrt(35)), float(np.sqrt(config.noise)), 0.1)
-    adapt: Literal["episode", "step"] = "step" if name == "cautious-step" else "episode"
-    return Recipe(strategies[name], config.noise, proven, adapt)
 
 
 @lru_cache(maxsize=8)
@@ -96,50 +71,52 @@ def bench(config: Config, setting: Setting) -> Bench:
     """Made once a setting and process: the optimal costs of all machines are in it."""
     closed: Any = config.closed_curves
     fleet = path_following(
-        setting.path,
-        setting.decay,
-        config.horizon,
-        config.noise,
-        config.masses,
-        config.start,
-        closed,
+        *setting, config.horizon, config.noise, config.masses, config.start, closed
     )
     training = Machines(fleet, {"mass": config.training_masses()})
     return Bench(fleet, training, Machines(fleet, {"mass": config.unseen_masses()}))
 
 
+def agent_for(config: Config, trial: Trial, fleet: Fleet) -> tuple[Agent, BetaRule]:
+    """The agent and its β: the paper's constants for the paper's rule, else our defaults."""
+    if trial.strategy.startswith("paper"):
+        beta: BetaRule = ConstantBeta(config.beta)
+        play: Any = "optimistic" if trial.strategy == "paper" else "estimate"
+        strategy: Strategy = SampledOptimism(config.samples, beta, play)
+        regularisation = 1.0
+    else:
+        # λ = σ², and entries of Θ (5 by 7) of the order of one: what Agent assumes unless told.
+        beta = DeterminantBeta(float(np.sqrt(35)), float(np.sqrt(config.noise)), 0.1)
+        strategies: dict[str, Strategy] = {
+            "cautious": Cautious(),
+            "cautious-step": Cautious(),
+            "optimism": Optimism(certify=False),
+            "thompson": ThompsonSampling(),
+            "certainty": CertaintyEquivalence(),
+        }
+        strategy, regularisation = strategies[trial.strategy], config.noise
+    seed = int(np.random.SeedSequence([trial.seed, 2]).generate_state(1, np.uint64)[0])
+    return fleet.agent(strategy, seed, regularisation=regularisation, beta=beta), beta
+
+
 def learn(config: Config, trial: Trial, episodes: int | None = None) -> tuple[list[Episode], str]:
     """Play the trial, or the first episodes of it; and why it failed, if it did."""
     fleet, training, _ = bench(config, trial.setting)
-    rule = recipe(trial.strategy, config)
-    masses = config.training_masses()
-    count = config.episodes if episodes is None else episodes
     steps, d = fleet.cost.horizon - 1, len(fleet.start)
     # The same noise for every strategy, however far the episodes before have got.
     noise = np.random.default_rng([trial.seed, 1])
     shocks = noise.standard_normal((config.episodes, steps, d)) @ training.systems.noise_factor.T
-    agent = Agent(
-        fleet.context_map,
-        fleet.cost,
-        fleet.start,
-        rule.strategy,
-        np.sqrt(np.diagonal(fleet.noise)),  # the constant coordinate is known to be exact
-        rule.regularisation,
-        rule.beta,
-        seed=int(np.random.SeedSequence([trial.seed, 2]).generate_state(1, np.uint64)[0]),
-    )
-    decoder, left = agent.decoder, list[Episode]()
-    for k in range(count):
+    (agent, beta), left = agent_for(config, trial, fleet), list[Episode]()
+    adapt: Literal["episode", "step"] = "step" if trial.strategy == "cautious-step" else "episode"
+    for k, mass in enumerate(config.training_masses()[:episodes].tolist()):
         begin = time.perf_counter()
         try:
-            before = decoder.estimate, decoder.factor, rule.beta(decoder)
-            context = {"mass": float(masses[k])}
-            played = play(agent, context, training.dynamics[k], shocks[k], rule.adapt)
-            estimate = decoder.estimate
+            prior = ConfidenceSet(agent.decoder, beta)
+            played = play(agent, {"mass": mass}, training.system(k), shocks[k], adapt)
+            estimate = agent.decoder.estimate
         except Exception as error:  # whatever it is: the trial says so, and the others go on
             return left, f"episode {k + 1}: {type(error).__name__}: {error}"
-        seconds = time.perf_counter() - begin
-        left.append(Episode(played, *before, estimate, seconds))
+        left.append(Episode(played, prior, estimate, time.perf_counter() - begin))
     return left, ""
 
 
@@ -149,13 +126,12 @@ def run(config: Config, trial: Trial) -> dict[str, Any]:
     A trial that fails has a last row that says why in `failure`, its measurements missing (NaN).
     """
     left, failure = learn(config, trial)
+    measured = {name: np.zeros(0) for name in MEASURED}
     if left:
         try:
             measured = _score(config, trial, left)
         except Exception as error:
             left, failure = [], f"scoring: {type(error).__name__}: {error}"
-    if not left:
-        measured = {name: np.zeros(0) for name in MEASURED}
     rows = len(left) + bool(failure)
     if failure:
         measured = {name: np.append(column, np.nan) for name, column in measured.items()}
@@ -168,18 +144,18 @@ def run(config: Config, trial: Trial) -> dict[str, Any]:
         "seed": [trial.seed] * rows,
         "episode": list(range(1, rows + 1)),
         **measured,
-        "steps": [len(one.played.inputs) for one in left] + [None] * bool(failure),
+        "steps": [len(one.played.trajectory) for one in left] + [None] * bool(failure),
         "failure": [None] * len(left) + [failure] * bool(failure),
     }
 
 
 def _score(config: Config, trial: Trial, left: list[Episode]) -> dict[str, Array]:
     fleet, training, test = bench(config, trial.setting)
+    played, priors = [one.played for one in left], [one.prior for one in left]
     estimates = np.stack([one.estimate for one in left])
-    errors = test.control_errors(estimates)
-    regrets = training.regrets([one.played for one in left])
-    plans = [one.played.plan for one in left]
+    errors, regrets = test.control_errors(estimates), training.regrets(played)
     off = estimates - true_decoder(fleet)
+    promised = [np.nan if one.plan is None else one.plan.promised_cost for one in played]
     with np.errstate(over="ignore"):
         columns = (
             config.training_masses()[: len(left)],
@@ -188,13 +164,12 @@ def _score(config: Config, trial: Trial, left: list[Episode]) -> dict[str, Array
             errors.max(1),
             regrets,
             np.cumsum(regrets),
-            np.array([np.abs(one.played.states).max() for one in left]),
-            np.array([np.nan if plan is None else plan.promised_cost for plan in plans]),
+            np.array([np.abs(one.trajectory.states).max() for one in played]),
+            np.array(promised),
             training.confidence_distances(
-                np.stack([one.prior_estimate for one in left]),
-                np.stack([one.prior_factor for one in left]),
+                np.stack([one.estimate for one in priors]), np.stack([one.factor for one in priors])
             ),
-            np.array([one.beta for one in left]),
+            np.array([one.beta for one in priors]),
             np.array([one.seconds for one in left]),
         )
     return dict(zip(MEASURED, columns, strict=True))

@@ -15,17 +15,40 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.checks import record
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, Trajectory
+from contextual_lqr.lqr.rollout import rollout_live
 
 
-class Played(NamedTuple):
+class BoundedEpisode(NamedTuple):
     """An episode within the bound: its rows z, and how often the bound acted."""
 
     trajectory: Trajectory
     rows: Float[Array, "steps p"]
     scaled: int
     stopped: bool
+
+
+class _Bounded:
+    """Plays a policy within the bound, step by step."""
+
+    def __init__(self, policy: LinearPolicy, G: Array, start: Array, c_x: float) -> None:
+        self._gains, self._c_x, self.scaled = list(policy.gains), c_x, 0
+        self._G_x, self._G_u = np.split(G, [len(start)], axis=1)
+        self.observe(start)
+
+    def observe(self, state: Array, /) -> None:
+        z = self._G_x @ state
+        self.finished = bool(max(state @ state, z @ z) > self._c_x**2)
+
+    def act(self, state: Array, /) -> Array:
+        u = self._gains.pop(0) @ state
+        z_x, z_u = self._G_x @ state, self._G_u @ u
+        share = min(
+            _share(state @ state, 0.0, u @ u, self._c_x),
+            _share(z_x @ z_x, 2 * (z_x @ z_u), z_u @ z_u, self._c_x),
+        )
+        self.scaled += share < 1
+        return np.asarray(share * u)
 
 
 def play_within(
@@ -35,59 +58,12 @@ def play_within(
     start: Float[Array, " d"],
     c_x: float,
     shocks: Float[Array, "steps d"],
-) -> Played:
+) -> BoundedEpisode:
     """One episode of the policy, with this noise, kept within c_x."""
-    free = _free(policy, system, start, shocks)
-    both = np.concatenate((free.states[:-1], free.inputs), 1)
-    rows = both @ context_matrix.T
-    with np.errstate(over="ignore", invalid="ignore"):
-        largest = max((both * both).sum(1).max(), (rows * rows).sum(1).max())
-    if largest <= c_x**2:  # the usual case, and quick
-        return Played(free, rows, 0, False)
-    return _held(policy, system, context_matrix, start, c_x, shocks)
-
-
-def _free(policy: LinearPolicy, system: LinearSystem, start: Array, shocks: Array) -> Trajectory:
-    """The episode without the bound."""
-    closed = system.A + system.B @ policy.gains
-    states = np.empty((len(shocks) + 1, len(start)))
-    states[0] = x = start
-    for h, F in enumerate(closed):
-        x = states[h + 1] = F @ x + shocks[h]
-    inputs = (policy.gains @ states[:-1, :, None])[..., 0]
-    return record(object.__new__(Trajectory), states=states, inputs=inputs)
-
-
-def _held(
-    policy: LinearPolicy,
-    system: LinearSystem,
-    context_matrix: Array,
-    start: Array,
-    c_x: float,
-    shocks: Array,
-) -> Played:
-    """The episode with the bound, step by step."""
-    d = len(start)
-    G_x, G_u = context_matrix[:, :d], context_matrix[:, d:]
-    x, states, inputs, rows = start, [start], [], []
-    scaled, stopped = 0, False
-    for K, shock in zip(policy.gains, shocks, strict=True):
-        u = K @ x
-        z_x, z_u = G_x @ x, G_u @ u
-        if x @ x > c_x**2 or z_x @ z_x > c_x**2:
-            stopped = True
-            break
-        share = min(
-            _share(x @ x, 0.0, u @ u, c_x), _share(z_x @ z_x, 2 * (z_x @ z_u), z_u @ z_u, c_x)
-        )
-        if share < 1:
-            scaled += 1
-            u, z_u = share * u, share * z_u
-        inputs.append(u)
-        rows.append(z_x + z_u)
-        x = system.A @ x + system.B @ u + shock
-        states.append(x)
-    return Played(Trajectory(np.array(states), np.array(inputs)), np.array(rows), scaled, stopped)
+    player = _Bounded(policy, context_matrix, start, c_x)
+    played = rollout_live(player, system, start, shocks)
+    rows = np.concatenate((played.states[:-1], played.inputs), 1) @ context_matrix.T
+    return BoundedEpisode(played, rows, player.scaled, len(played) < len(shocks))
 
 
 def _share(constant: float, linear: float, square: float, bound: float) -> float:

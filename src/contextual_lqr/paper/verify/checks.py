@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import polars as pl
@@ -17,6 +18,7 @@ ROUNDING = 1e-9  # relative: what two ways to compute the same number may differ
 LARGEST_EXPONENT = 0.55  # of the regret, against ½
 _BOOTSTRAP = 2000
 _BINS = 16
+Numbers = dict[str, float | int]
 
 # The set of each rule: its name, its distance and its beta.
 RULES = (
@@ -34,7 +36,7 @@ class Check:
     fleet: str
     holds: bool
     finding: str
-    numbers: dict[str, float | int] = field(default_factory=dict)
+    numbers: Numbers = field(default_factory=dict)
 
 
 def all_checks(
@@ -65,9 +67,8 @@ def coverage(rows: pl.DataFrame, delta: float) -> Iterator[Check]:
             continue
         worst = rows.group_by("seed").agg((pl.col(distance) / pl.col(beta)).max().alias("ratio"))
         ratios = worst["ratio"].to_numpy()
-        runs, covered = len(ratios), int((ratios <= 1).sum())
-        low, high = binomtest(covered, runs).proportion_ci(0.95, method="exact")
-        promise = 1 - delta
+        runs, covered, promise = len(ratios), int((ratios <= 1).sum()), 1 - delta
+        low, high = map(float, binomtest(covered, runs).proportion_ci(0.95, method="exact"))
         said = (
             f"Θ* in all sets of {covered} of {runs} runs (95 % interval {low:.3f} to {high:.3f}, "
             f"promised {promise:g}); distance²/β at most {ratios.max():.3g}"
@@ -76,20 +77,15 @@ def coverage(rows: pl.DataFrame, delta: float) -> Iterator[Check]:
             said += f": short of the promise by {promise - high:.3f} at least"
         elif low < promise:
             said += ": too few runs to show it"
-        yield Check(
-            f"coverage, {rule}",
-            _fleet(rows),
-            bool(high >= promise),
-            said,
-            {
-                "runs": runs,
-                "covered": covered,
-                "low": float(low),
-                "high": float(high),
-                "promised": promise,
-                "largest_ratio": float(ratios.max()),
-            },
-        )
+        numbers: Numbers = {
+            "runs": runs,
+            "covered": covered,
+            "low": low,
+            "high": high,
+            "promised": promise,
+        }
+        numbers["largest_ratio"] = float(ratios.max())
+        yield Check(f"coverage, {rule}", _fleet(rows), high >= promise, said, numbers)
 
 
 def optimism(rows: pl.DataFrame) -> Check:
@@ -103,13 +99,8 @@ def optimism(rows: pl.DataFrame) -> Check:
         said += f"; the largest promise is {largest:.3g} of the optimal cost above it"
     elif not len(inside):
         said = "Θ* was never inside, so nothing could be checked"
-    return Check(
-        "optimism",
-        _fleet(rows),
-        not broken and len(inside) > 0,
-        said,
-        {"episodes": len(inside), "exceptions": broken, "largest_excess": largest},
-    )
+    numbers = {"episodes": len(inside), "exceptions": broken, "largest_excess": largest}
+    return Check("optimism", _fleet(rows), not broken and len(inside) > 0, said, numbers)
 
 
 def regret(rows: pl.DataFrame, constants: Regularity, delta: float, fit_from: int) -> Check:
@@ -123,36 +114,27 @@ def regret(rows: pl.DataFrame, constants: Regularity, delta: float, fit_from: in
     total = each.cumsum(1)
     K = total.shape[1]
     whole = slope(_at(total, fit_from), _marks(K, fit_from))
-    single = slope(*binned(each, fit_from))
-    single = (single[0] + 1, single[1] + 1, single[2] + 1)
+    single = Slope(*(1 + value for value in slope(*binned(each, fit_from))))
     marks = _marks(K, 1)
     bounds = np.array([regret_bound(constants, float(k), delta).total for k in marks])
-    share = float((total[:, marks - 1] / bounds).max())
+    share, largest = float((total[:, marks - 1] / bounds).max()), float(total[:, -1].max())
     over = _judged(whole, single, K, fit_from) - LARGEST_EXPONENT
     said = (
-        f"exponent {_interval(whole)}, from single episodes {_interval(single)}; "
-        f"regret of {K} episodes {total[:, -1].max():.4g} at most, bound {bounds[-1]:.2g}"
+        f"exponent {whole}, from single episodes {single}; "
+        f"regret of {K} episodes {largest:.4g} at most, bound {bounds[-1]:.2g}"
     )
     if not over <= 0:
         said += f": the interval ends {over:.3f} above {LARGEST_EXPONENT}"
     if not share <= 1:
         said += f": {share:.3g} times the bound"
-    return Check(
-        "regret",
-        _fleet(rows),
-        bool(over <= 0 and share <= 1),
-        said,
-        {
-            "runs": len(total),
-            "episodes": K,
-            **_numbers("exponent", whole),
-            **_numbers("episode_exponent", single),
-            "mean": float(total[:, -1].mean()),
-            "largest": float(total[:, -1].max()),
-            "bound": float(bounds[-1]),
-            "largest_share_of_bound": share,
-        },
-    )
+    numbers = {
+        **{"runs": len(total), "episodes": K},
+        **whole.named("exponent"),
+        **single.named("episode_exponent"),
+        **{"mean": float(total[:, -1].mean()), "largest": largest, "bound": float(bounds[-1])},
+        "largest_share_of_bound": share,
+    }
+    return Check("regret", _fleet(rows), bool(over <= 0 and share <= 1), said, numbers)
 
 
 def unseen(rows: pl.DataFrame, fit_from: int) -> Check:
@@ -161,33 +143,27 @@ def unseen(rows: pl.DataFrame, fit_from: int) -> Check:
     The output is drawn uniformly from the K decoders played, so that its expectation is their
     mean. Again two slopes: of that mean against K, and of the k-th decoder alone against k.
     """
-    each = by_run(rows, "unseen")
+    each, estimate = by_run(rows, "unseen"), float(by_run(rows, "unseen_estimate")[:, -1].mean())
     K = each.shape[1]
     mean = each.cumsum(1) / np.arange(1, K + 1)
     whole, single = slope(_at(mean, fit_from), _marks(K, fit_from)), slope(*binned(each, fit_from))
-    estimates = by_run(rows, "unseen_estimate")
     over = _judged(whole, single, K, fit_from) + 1 - LARGEST_EXPONENT
     said = (
-        f"slope {_interval(whole)}, of the k-th decoder {_interval(single)}; after {K} episodes "
-        f"{mean[:, -1].mean():.3g} too much, the estimate {estimates[:, -1].mean():.2g}"
+        f"slope {whole}, of the k-th decoder {single}; after {K} episodes "
+        f"{mean[:, -1].mean():.3g} too much, the estimate {estimate:.2g}"
     )
     if not over <= 0:
         said += f": the interval ends {over:.3f} above {LARGEST_EXPONENT - 1:.2f}"
-    return Check(
-        "unseen contexts (PAC)",
-        _fleet(rows),
-        bool(over <= 0),
-        said,
-        {
-            "episodes": K,
-            **_numbers("slope", whole),
-            **_numbers("decoder_slope", single),
-            "mean": float(mean[:, -1].mean()),
-            "last_tenth": float(each[:, -max(K // 10, 1) :].mean()),
-            "estimate": float(estimates[:, -1].mean()),
-            "regret_per_episode": float(by_run(rows, "regret").mean()),
-        },
-    )
+    numbers = {
+        "episodes": K,
+        **whole.named("slope"),
+        **single.named("decoder_slope"),
+        "mean": float(mean[:, -1].mean()),
+        "last_tenth": float(each[:, -max(K // 10, 1) :].mean()),
+        "estimate": estimate,
+        "regret_per_episode": float(by_run(rows, "regret").mean()),
+    }
+    return Check("unseen contexts (PAC)", _fleet(rows), bool(over <= 0), said, numbers)
 
 
 def determinant(rows: pl.DataFrame, horizon: int) -> Check:
@@ -205,13 +181,9 @@ def determinant(rows: pl.DataFrame, horizon: int) -> Check:
         f"{large} violations of the bound on det V and {steep} of the potential's in {len(rows)} "
         f"episodes; log det V at most {share:.3g} of its bound"
     )
-    return Check(
-        "determinant lemma",
-        _fleet(rows),
-        large + steep == 0,
-        said,
-        {"episodes": len(rows), "violations": large, "potential": steep, "largest_share": share},
-    )
+    numbers: Numbers = {"episodes": len(rows), "violations": large, "potential": steep}
+    numbers["largest_share"] = share
+    return Check("determinant lemma", _fleet(rows), large + steep == 0, said, numbers)
 
 
 def per_step(rows: pl.DataFrame) -> Check:
@@ -221,16 +193,28 @@ def per_step(rows: pl.DataFrame) -> Check:
     said = f"{broken} violations in {steps} steps; the two sides' ratio is at most {true:.3g}"
     if played > 1 + ROUNDING:
         said += f"; the decoder played leaves its set, by {played - 1:.2g}"
-    return Check(
-        "per-step inequality",
-        _fleet(rows),
-        broken == 0 and played <= 1 + ROUNDING,
-        said,
-        {"steps": steps, "violations": broken, "largest_ratio": true, "largest_played": played},
-    )
+    numbers: Numbers = {"steps": steps, "violations": broken, "largest_ratio": true}
+    numbers["largest_played"] = played
+    holds = broken == 0 and played <= 1 + ROUNDING
+    return Check("per-step inequality", _fleet(rows), holds, said, numbers)
 
 
 # -- rates -------------------------------------------------------------------------------------
+
+
+class Slope(NamedTuple):
+    """A slope with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.2f} ({self.low:.2f} to {self.high:.2f})"
+
+    def named(self, name: str) -> dict[str, float]:
+        """Its numbers under this name."""
+        return {name: self.value, f"{name}_low": self.low, f"{name}_high": self.high}
 
 
 def by_run(rows: pl.DataFrame, column: str) -> Float[Array, "runs K"]:
@@ -249,9 +233,7 @@ def binned(
     return means, np.array([np.sqrt(a * (b - 1)) for a, b in pairs], float)
 
 
-def slope(
-    values: Float[Array, "runs points"], at: Real[Array, " points"]
-) -> tuple[float, float, float]:
+def slope(values: Float[Array, "runs points"], at: Real[Array, " points"]) -> Slope:
     """The slope of log(mean over runs) against log(at), and its 95 % bootstrap interval over runs.
 
     Whole runs are drawn again: the episodes of one run depend on each other.
@@ -264,16 +246,13 @@ def slope(
     with np.errstate(divide="ignore", invalid="ignore"):
         slopes = np.log(means) @ x / (x @ x)
     if not np.isfinite(slopes).all():
-        return float("nan"), float("nan"), float("inf")  # a mean that is infinite, or not positive
-    low, high = np.quantile(slopes[1:], [0.025, 0.975])
-    return float(slopes[0]), float(low), float(high)
+        return Slope(np.nan, np.nan, np.inf)  # a mean that is infinite, or not positive
+    return Slope(float(slopes[0]), *np.quantile(slopes[1:], [0.025, 0.975]).tolist())
 
 
-def _judged(
-    whole: tuple[float, float, float], single: tuple[float, float, float], K: int, first: int
-) -> float:
+def _judged(whole: Slope, single: Slope, K: int, first: int) -> float:
     """The larger upper end, of the second only if two decades of k are behind it."""
-    return max(whole[2], single[2]) if 100 * first <= K else whole[2]
+    return max(whole.high, single.high) if 100 * first <= K else whole.high
 
 
 def _marks(K: int, first: int) -> Array:
@@ -283,14 +262,6 @@ def _marks(K: int, first: int) -> Array:
 
 def _at(total: Float[Array, "runs K"], first: int) -> Float[Array, "runs points"]:
     return np.asarray(total[:, _marks(total.shape[1], first) - 1])
-
-
-def _interval(fit: tuple[float, float, float]) -> str:
-    return f"{fit[0]:.2f} ({fit[1]:.2f} to {fit[2]:.2f})"
-
-
-def _numbers(name: str, fit: tuple[float, float, float]) -> dict[str, float]:
-    return {name: fit[0], f"{name}_low": fit[1], f"{name}_high": fit[2]}
 
 
 def _fleet(rows: pl.DataFrame) -> str:

@@ -19,21 +19,19 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet, DeterminantBeta, PaperBeta
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.factors import solve_triangle
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.checks import require
-from contextual_lqr.fleets import Fleet, path_following, true_decoder
-from contextual_lqr.lqr.problem import LinearSystem
-from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+from contextual_lqr.fleets import path_following, true_decoder, true_system
+from contextual_lqr.lqr.solve import solve
+from contextual_lqr.paper.score import Machines
 from contextual_lqr.paper.verify.bounded import play_within
 from contextual_lqr.planning import Optimism
-from contextual_lqr.planning.agent import Agent
 from contextual_lqr.theory import Regularity, log_det_bound, regularity
 
 FLEETS = ("circle", "parabola", "lemniscate")
 
 # Enough of a search, at three quarters of the default's time: see docs/theory.md.
 SEARCH = Optimism(draws=32, starts=4, rounds=2, kept=1, certify=False)
-
-_CHUNK = 500  # episodes that are scored at once
 
 
 @dataclass(frozen=True)
@@ -61,10 +59,8 @@ class VerifySettings:
             value = getattr(self, name)
             shown = name.replace("_", " ")
             require(value >= least, f"{shown} must be at least {least}, not {value!r}")
-        require(
-            0 < self.beta_factor < np.inf,
-            f"beta factor must be positive, not {self.beta_factor!r}",
-        )
+        factor = self.beta_factor
+        require(0 < factor < np.inf, f"beta factor must be positive, not {factor!r}")
 
     @property
     def total_episodes(self) -> int:
@@ -131,31 +127,19 @@ def run(job: Job) -> pl.DataFrame:
     """Play a run and score it, one row an episode."""
     settings, fleet = job.settings, path_following(job.fleet)
     r = constants_of(job.fleet, settings.margin)
-    words = [FLEETS.index(job.fleet), int(job.long), job.seed]
-    rng = np.random.default_rng([20, *words])
+    rng = np.random.default_rng([20, FLEETS.index(job.fleet), int(job.long), job.seed])
     # The Proposition needs the sets with probability 1-δ/3, for its other two events take as much.
     delta = settings.delta / 3 if job.long else settings.delta
     own = Scaled(DeterminantBeta(r.c_theta, r.c_w, delta), settings.beta_factor)
     papers = Scaled(PaperBeta(r.c_theta, r.c_w, r.c_x, delta), settings.beta_factor)
-    agent = Agent(
-        fleet.context_map,
-        fleet.cost,
-        fleet.start,
-        SEARCH,
-        noise_level=np.sqrt(np.diagonal(fleet.noise)),
-        regularisation=r.regularisation,
-        beta=own,
-        seed=int(rng.integers(2**31)),
-    )
+    seed = int(rng.integers(2**31))
+    agent = fleet.agent(SEARCH, seed, regularisation=r.regularisation, beta=own)
     literal = Decoder(agent.decoder.context_map, 1.0)  # the paper's V = I + Σ zzᵀ
-    truth, rows, played, estimates, matrices = true_decoder(fleet), [], [], [], []
-    noise_factor = _machines(fleet, truth @ _unseen(fleet, 1)[0]).noise_factor
+    truth, rows, contexts, played, estimates = true_decoder(fleet), [], [], [], []
     log_det = 0.0
     for k in range(1, (settings.long_episodes if job.long else settings.short_episodes) + 1):
         context = fleet.sample_context(rng)
-        G = fleet.context_map.matrix(context)
-        system = _machines(fleet, truth @ G)
-        plan, decoder = agent.ask(context), agent.decoder
+        system, plan, decoder = true_system(fleet, context), agent.ask(context), agent.decoder
         plausible = ConfidenceSet(decoder, own)
         row: dict[str, Any] = {
             "episode": k,
@@ -171,7 +155,8 @@ def run(job: Job) -> pl.DataFrame:
             whole = ConfidenceSet(literal, papers)
             row |= {"literal_distance": whole.distance(truth), "literal_beta": whole.beta}
         # All noise is drawn at once: how far an episode gets does not change what follows it.
-        shocks = rng.standard_normal((fleet.cost.horizon - 1, r.state_size)) @ noise_factor.T
+        shocks = rng.standard_normal((fleet.cost.horizon - 1, r.state_size)) @ system.noise_factor.T
+        G = fleet.context_map.matrix(context)
         episode = play_within(plan.policy, system, G, fleet.start, r.c_x, shocks)
         row |= _steps(episode.rows, plausible, truth, plan.theta, keep=not job.long)
         agent.tell(context, episode.trajectory)
@@ -180,14 +165,21 @@ def run(job: Job) -> pl.DataFrame:
         log_det = agent.decoder.log_det - r.columns * float(np.log(r.regularisation))
         row |= {"log_det_after": log_det, "scaled": episode.scaled, "stopped": episode.stopped}
         rows.append(row)
+        contexts.append(context)
         played.append(plan.theta)
         estimates.append(plausible.estimate)
-        matrices.append(G)
-    scores = _scores(fleet, np.array(matrices), np.array(played))
-    if job.long:
-        unseen = _unseen(fleet, settings.unseen)
-        scores["unseen"] = _suboptimality(fleet, unseen, np.array(played))
-        scores["unseen_estimate"] = _suboptimality(fleet, unseen, np.array(estimates))
+    machines = Machines(fleet, contexts)
+    solution = solve(as_system(np.array(played) @ machines.matrices, fleet.noise), fleet.cost)
+    scores = {
+        "optimal": machines.optimal_costs,
+        "regret": machines.policy_regrets(solution.policy.gains),
+        "value_norm": np.linalg.eigvalsh(solution.value_matrices)[..., -1].max(1),
+    }
+    if job.long:  # contexts that no run has met, the same for all runs
+        others = np.random.default_rng([20, 99])
+        unseen = Machines(fleet, [fleet.sample_context(others) for _ in range(settings.unseen)])
+        scores["unseen"] = unseen.control_errors(np.array(played)).mean(1)
+        scores["unseen_estimate"] = unseen.control_errors(np.array(estimates)).mean(1)
     labels = {
         "fleet": pl.lit(job.fleet),
         "long": pl.lit(job.long),
@@ -220,49 +212,6 @@ def _steps(
     if keep:
         found |= {"step_error": errors.tolist(), "step_allowed": allowed.tolist()}
     return found
-
-
-def _scores(
-    fleet: Fleet, matrices: Float[Array, "n p y"], thetas: Float[Array, "n d p"]
-) -> dict[str, Array]:
-    """Optimal cost, regret, and the largest ‖P_h‖ of the decoder played, for every episode."""
-    optimal, regret, values = [], [], []
-    for first in range(0, len(thetas), _CHUNK):
-        G, theta = matrices[first : first + _CHUNK], thetas[first : first + _CHUNK]
-        truth = _machines(fleet, true_decoder(fleet) @ G)
-        solution = solve(_machines(fleet, theta @ G), fleet.cost)
-        best = optimal_cost(truth, fleet.cost, fleet.start)
-        optimal.append(best)
-        regret.append(policy_cost(solution.policy, truth, fleet.cost, fleet.start) - best)
-        values.append(np.linalg.eigvalsh(solution.value_matrices)[..., -1].max(1))
-    names = ("optimal", "regret", "value_norm")
-    return {n: np.concatenate(s) for n, s in zip(names, (optimal, regret, values), strict=True)}
-
-
-def _unseen(fleet: Fleet, count: int) -> Float[Array, "n p y"]:
-    """G of contexts that no run has met; the same for all runs."""
-    rng = np.random.default_rng([20, 99])
-    return fleet.context_map.matrices([fleet.sample_context(rng) for _ in range(count)])
-
-
-def _suboptimality(
-    fleet: Fleet, unseen: Float[Array, "n p y"], thetas: Float[Array, "k d p"]
-) -> Float[Array, " k"]:
-    """What each decoder's controllers cost too much on the unseen contexts, on average."""
-    truth = _machines(fleet, true_decoder(fleet) @ unseen)
-    best = optimal_cost(truth, fleet.cost, fleet.start)
-    found = []
-    for first in range(0, len(thetas), _CHUNK):
-        M = thetas[first : first + _CHUNK, None] @ unseen
-        policy = solve(_machines(fleet, M), fleet.cost).policy
-        found.append((policy_cost(policy, truth, fleet.cost, fleet.start) - best).mean(1))
-    return np.concatenate(found)
-
-
-def _machines(fleet: Fleet, M: Float[Array, "*batch d y"]) -> LinearSystem:
-    d = M.shape[-2]
-    A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
-    return LinearSystem.unchecked(A, B, fleet.noise)
 
 
 def joined(frames: Sequence[pl.DataFrame]) -> pl.DataFrame:

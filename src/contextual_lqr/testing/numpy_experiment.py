@@ -1,4 +1,4 @@
-"""The paper's experiment in plain, batched NumPy: the yardstick of benchmarks/reproduce.py.
+"""The paper's experiment in plain, batched NumPy: what ours is held against.
 
 One setting, one seed, as somebody would write it who knows NumPy and the pitfalls: candidates and
 test masses are batches, the statistics a triangular factor. It shares no code with the library and
@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+Array = NDArray[Any]
 
 
 def riccati(A: Array, B: Array, Q: Array, R: Array, W: Array) -> tuple[Array, Array, Array]:
@@ -35,13 +35,13 @@ def policy_costs(K: Array, A: Array, B: Array, Q: Array, R: Array, W: Array, x: 
         constants = constants + np.einsum("nij,ij->n", P, W)
         F, Kh = A + B @ K[:, h], K[:, h]
         P = Q[h] + Kh.swapaxes(1, 2) @ R[h] @ Kh + F.swapaxes(1, 2) @ P @ F
-    return np.einsum("i,nij,j->n", x, P, x) + constants
+    return np.asarray(np.einsum("i,nij,j->n", x, P, x) + constants)
 
 
 def triangle(rows: Array) -> Array:
     """R of QR, its diagonal positive; the largest rows first: 1e12 may stand beside 1."""
     R = np.linalg.qr(rows[np.argsort(-np.abs(rows).max(1), kind="stable")], mode="r")
-    return R * np.where(np.diagonal(R) < 0, -1.0, 1.0)[:, None]
+    return np.asarray(R * np.where(np.diagonal(R) < 0, -1.0, 1.0)[:, None])
 
 
 def task(path: str, decay: float, H: int) -> tuple[Array, Array, Array, Array]:
@@ -83,9 +83,10 @@ def experiment(
     A_test, B_test = systems(np.broadcast_to(theta, (len(test), 5, 7)), test)
     _, P, constant = riccati(A_test, B_test, Q, R, W)
     best_test = np.einsum("i,nij,j->n", start, P, start) + constant
-    data = np.zeros((0, 12))  # the triangle of all rows [z, x'] so far
+    data: Array = np.zeros((0, 12))  # the triangle of all rows [z, x'] so far
     prior = np.hstack((np.eye(7), np.zeros((7, 5))))
-    factor, estimate = np.eye(7), np.zeros((5, 7))
+    factor: Array = np.eye(7)
+    estimate: Array = np.zeros((5, 7))
     rows: dict[str, list[float]] = {}
     total = 0.0
     for mass, w in zip(train, shocks, strict=True):

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from jaxtyping import Float
+from numpy import ndarray as Array
 
 from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
 from contextual_lqr.paper.verify.checks import RULES, binned, by_run
@@ -17,7 +19,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_POINTS = 3000  # of a scatter plot, drawn evenly from all
+_POINTS = 3000  # of a scatter plot
 
 # Name -> what the figure shows.
 CAPTIONS = {
@@ -37,37 +39,25 @@ CAPTIONS = {
 }
 
 
-def draw(
+def draw_figures(
     rows: pl.DataFrame, constants: Mapping[str, Regularity], delta: float, folder: Path
-) -> list[Path]:
-    """Write all figures as PNG and SVG; the PNG files, in order."""
-    painters = {
-        "coverage": _coverage,
-        "optimism": _optimism,
-        "regret": _regret,
-        "unseen": _unseen,
-        "steps": _steps,
-    }
-    with figure_style():
-        import matplotlib.pyplot as plt
+) -> dict[str, str]:
+    """Draw all of them, a panel for each fleet; their names, with what each shows."""
+    from matplotlib.figure import Figure
 
-        for name, paint in painters.items():
+    painters = (_coverage, _optimism, _regret, _unseen, _steps)
+    with figure_style():
+        for name, paint in zip(CAPTIONS, painters, strict=True):
             height = 3.4 if name in ("regret", "unseen") else 3.0
-            figure, axes = plt.subplots(
-                1,
-                len(constants),
-                figsize=(3.1 * len(constants) + 0.5, height),
-                sharey=True,
-                squeeze=False,
-            )
+            figure = Figure(figsize=(3.1 * len(constants) + 0.5, height))
+            axes: Any = figure.subplots(1, len(constants), sharey=True, squeeze=False)
             for axis, (fleet, one) in zip(axes[0], constants.items(), strict=True):
                 paint(axis, rows.filter(fleet=fleet), one, delta)
                 axis.set_title(fleet)
                 axis.label_outer()
             _legend(figure, axes[0][0])
             save_figure(figure, folder, name)
-            plt.close(figure)
-    return [folder / f"{name}.png" for name in painters]
+    return CAPTIONS
 
 
 def _legend(figure: Figure, axis: Axes) -> None:
@@ -81,50 +71,38 @@ def _legend(figure: Figure, axis: Axes) -> None:
 
 def _coverage(axis: Axes, rows: pl.DataFrame, constants: Regularity, delta: float) -> None:
     for colour, (rule, distance, beta) in zip(PALETTE, RULES, strict=False):
-        ratios = by_run(
-            rows.filter(long=False).with_columns(ratio=pl.col(distance) / pl.col(beta)), "ratio"
-        )
+        short = rows.filter(long=False)
+        ratios = by_run(short.with_columns(ratio=pl.col(distance) / pl.col(beta)), "ratio")
         k = np.arange(1, ratios.shape[1] + 1)
         low, middle, high = np.quantile(ratios, [0.05, 0.5, 0.95], axis=0)
         axis.plot(k, middle, color=colour, label=rule)
         axis.fill_between(k, low, high, color=colour, alpha=0.15, linewidth=0)
         axis.plot(k, ratios.max(0), ".", color=colour, markersize=3)
-    axis.axhline(1, color="black", linewidth=1)
+    axis.axhline(1, color="#000000", linewidth=1)
     axis.set(yscale="log", xlabel="episode", ylabel="distance² / β")
 
 
 def _optimism(axis: Axes, rows: pl.DataFrame, constants: Regularity, delta: float) -> None:
-    for colour, (low, high, label) in zip(
-        PALETTE[1::-1] + PALETTE[2:],
-        ((1, 3, "episodes 1 to 3"), (4, 30, "4 to 30"), (31, 10**9, "31 and later")),
-        strict=False,
+    for colour, low, high, label in (
+        (PALETTE[1], 1, 3, "episodes 1 to 3"),
+        (PALETTE[0], 4, 30, "4 to 30"),
+        (PALETTE[2], 31, 10**9, "31 and later"),
     ):
-        some = _thinned(rows.filter(pl.col("episode").is_between(low, high)))
-        axis.plot(
-            some["optimal"], some["promised"], ".", color=colour, markersize=2, alpha=0.5,
-            label=label, rasterized=True,
-        )  # fmt: skip
-    optimal = rows["optimal"].to_numpy()
-    ends = np.array([optimal.min(), optimal.max()])
-    axis.plot(ends, ends, color="black", linewidth=1)
+        some = rows.filter(pl.col("episode").is_between(low, high))
+        _scatter(axis, some["optimal"], some["promised"], colour, label)
+    _diagonal(axis, rows["optimal"])
     axis.set(xscale="log", yscale="log", xlabel="optimal cost", ylabel="promised cost")
 
 
 def _regret(axis: Axes, rows: pl.DataFrame, constants: Regularity, delta: float) -> None:
     each = by_run(rows.filter(long=True), "regret")
-    total = each.cumsum(1)
-    K = total.shape[1]
-    marks = np.unique(np.geomspace(1, K, 200).astype(int))
+    total, marks = each.cumsum(1), _marks(each)
     for one in total:
         axis.plot(marks, one[marks - 1], color=PALETTE[0], linewidth=0.6, alpha=0.6)
-    mean = total.mean(0)
-    axis.plot(marks, mean[marks - 1], color=PALETTE[0], linewidth=2, label="of K episodes")
-    means, at = binned(each, 1)
-    axis.plot(at, means.mean(0), color=PALETTE[2], label="of episode K alone")
-    first = min(100, K // 10)
-    late = marks[marks >= first]
-    guide = mean[first - 1] * np.sqrt(late / first)
-    axis.plot(late, guide, "--", color="black", linewidth=1, label="√K")
+    mean = total.mean(0)[marks - 1]
+    axis.plot(marks, mean, color=PALETTE[0], linewidth=2, label="of K episodes")
+    _binned(axis, each, PALETTE[2], "of episode K alone")
+    _guide(axis, marks, mean, 0.5, "√K")
     bounds = [regret_bound(constants, float(k), delta) for k in marks]
     axis.plot(marks, [b.total for b in bounds], color=PALETTE[1], label="bound")
     axis.plot(marks, [b.trivial for b in bounds], ":", color=PALETTE[1], label="trivial bound")
@@ -134,40 +112,49 @@ def _regret(axis: Axes, rows: pl.DataFrame, constants: Regularity, delta: float)
 def _unseen(axis: Axes, rows: pl.DataFrame, constants: Regularity, delta: float) -> None:
     long = rows.filter(long=True)
     each, estimate, regret = (by_run(long, c) for c in ("unseen", "unseen_estimate", "regret"))
-    K = each.shape[1]
-    counts = np.arange(1, K + 1)
-    marks = np.unique(np.geomspace(1, K, 200).astype(int))
-
-    def mean_so_far(values: np.ndarray) -> np.ndarray:
-        return np.asarray((values.cumsum(1) / counts).mean(0)[marks - 1])
-
-    drawn = mean_so_far(each)
+    counts, marks = np.arange(1, each.shape[1] + 1), _marks(each)
+    drawn, paid = ((v.cumsum(1) / counts).mean(0)[marks - 1] for v in (each, regret))
     axis.plot(marks, drawn, color=PALETTE[0], linewidth=2, label="drawn from all decoders")
-    means, at = binned(each, 1)
-    axis.plot(at, means.mean(0), color=PALETTE[1], label="decoder of episode k")
-    axis.plot(marks, mean_so_far(regret), color=PALETTE[2], label="regret / K")
-    means, at = binned(estimate, 1)
-    axis.plot(at, means.mean(0), color=PALETTE[3], label="ridge estimate")
-    first = min(100, K // 10)
-    late = marks[marks >= first]
-    guide = drawn[marks >= first][0] * np.sqrt(late[0] / late)
-    axis.plot(late, guide, "--", color="black", linewidth=1, label="1/√K")
+    _binned(axis, each, PALETTE[1], "decoder of episode k")
+    axis.plot(marks, paid, color=PALETTE[2], label="regret / K")
+    _binned(axis, estimate, PALETTE[3], "ridge estimate")
+    _guide(axis, marks, drawn, -0.5, "1/√K")
     bound = [suboptimality_bound(constants, float(k), delta) for k in marks]
     axis.plot(marks, bound, color=PALETTE[4], label="the Theorem's bound")
     axis.set(xscale="log", yscale="log", xlabel="episodes K", ylabel="cost above the optimum")
 
 
 def _steps(axis: Axes, rows: pl.DataFrame, constants: Regularity, delta: float) -> None:
-    some = rows.filter(long=False).select("step_error", "step_allowed").explode("*")
-    some = _thinned(some.drop_nulls())
-    allowed, error = some["step_allowed"].to_numpy(), some["step_error"].to_numpy()
-    axis.plot(allowed, error, ".", markersize=2, alpha=0.5, label="one step", rasterized=True)
-    ends = np.array([allowed.min(), allowed.max()])
-    axis.plot(ends, ends, color="black", linewidth=1, label="equality")
-    axis.set(
-        xscale="log", yscale="log", xlabel="√β ‖z‖ in V⁻¹ (state)", ylabel="‖(Θ* - Θ̂) z‖ (state)"
-    )
+    some = rows.filter(long=False).select("step_error", "step_allowed").explode("*").drop_nulls()
+    _scatter(axis, some["step_allowed"], some["step_error"], PALETTE[0], "one step")
+    _diagonal(axis, some["step_allowed"], label="equality")
+    labels = {"xlabel": "√β ‖z‖ in V⁻¹ (state)", "ylabel": "‖(Θ* - Θ̂) z‖ (state)"}
+    axis.set(xscale="log", yscale="log", **labels)
 
 
-def _thinned(rows: pl.DataFrame) -> pl.DataFrame:
-    return rows.gather_every(max(1, len(rows) // _POINTS))
+def _scatter(axis: Axes, x: pl.Series, y: pl.Series, colour: str, label: str) -> None:
+    """At most some thousand points, taken evenly from all."""
+    every = max(1, len(x) // _POINTS)
+    x, y = x.gather_every(every), y.gather_every(every)
+    axis.plot(x, y, ".", color=colour, markersize=2, alpha=0.5, label=label, rasterized=True)
+
+
+def _diagonal(axis: Axes, x: pl.Series, **options: Any) -> None:
+    ends = np.quantile(x, [0, 1])
+    axis.plot(ends, ends, color="#000000", linewidth=1, **options)
+
+
+def _binned(axis: Axes, each: Float[Array, "runs K"], colour: str, label: str) -> None:
+    means, at = binned(each, 1)
+    axis.plot(at, means.mean(0), color=colour, label=label)
+
+
+def _guide(axis: Axes, marks: Array, values: Array, power: float, label: str) -> None:
+    """The power of k that was promised, from the later episodes on."""
+    late = marks >= min(100, marks[-1] // 10)
+    k, begin = marks[late], values[late][0]
+    axis.plot(k, begin * (k / k[0]) ** power, "--", color="#000000", linewidth=1, label=label)
+
+
+def _marks(each: Float[Array, "runs K"]) -> Array:
+    return np.unique(np.geomspace(1, each.shape[1], 200).astype(int))

@@ -1,19 +1,24 @@
-"""Pictures of machines at work, drawn with Pillow: one scene for each fleet of `FLEETS`.
+"""An agent at work, as an animated GIF: some of its episodes, one machine each.
+
+`python examples/animate.py cart-pole cart.gif 5`: the fleet, the file and the number of episodes.
+Needs Pillow, and for `inverted-pendulum` the extra `mujoco`.
 
 A scene draws in metres (or whatever the fleet's unit is), with y upwards; `Canvas` turns that into
 pixels. Everything is drawn twice as large as it is shown, which smooths the edges.
 """
 
-from __future__ import annotations
-
+import sys
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
-from jaxtyping import UInt8
 from numpy import ndarray as Array
+from PIL import Image, ImageDraw, ImageFont
 
-from contextual_lqr.fleets import Fleet
+from contextual_lqr.fleets import FLEETS, Fleet
+from contextual_lqr.fleets.watch import EpisodeRow, episodes
 
+SHOWN_EPISODES, SHOWN_FRAMES = 8, 30  # at most, and of each episode
+EACH, PAUSE = 80, 800  # milliseconds a picture is shown, and the last of an episode
 WIDTH, HEIGHT, FINER = 480, 360, 2
 INK, DIM, PALE, BACK = "#1d2433", "#8a93a5", "#dfe3ea", "#ffffff"
 BLUE, ORANGE, GREEN, SKY = "#0072B2", "#D55E00", "#009E73", "#9ccbe8"
@@ -25,8 +30,6 @@ class Canvas:
     """A white picture of part of the plane: `centre` in its middle, `width` units across."""
 
     def __init__(self, centre: Point, width: float) -> None:
-        from PIL import Image, ImageDraw
-
         self._image = Image.new("RGB", (WIDTH * FINER, HEIGHT * FINER), BACK)
         self._draw = ImageDraw.Draw(self._image)
         self.unit = WIDTH * FINER / width
@@ -75,40 +78,47 @@ class Canvas:
         self, corner: Point, text: str, colour: str = INK, size: int = 13, right: bool = False
     ) -> None:
         """Text at a place given in pixels of the finished picture, of its upper left or right."""
-        from PIL import ImageFont
-
         place = corner[0] * FINER, corner[1] * FINER
         font, anchor = ImageFont.load_default(size * FINER), "ra" if right else "la"
         self._draw.text(place, text, colour, font, anchor)
 
-    def pixels(self) -> UInt8[Array, "height width 3"]:
-        """The finished picture."""
-        from PIL import Image
+    def finished(self) -> Image.Image:
+        """The picture at its size, in few colours."""
+        small = self._image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)
+        return small.quantize(128, Image.Quantize.MAXCOVERAGE)
 
-        return np.asarray(self._image.resize((WIDTH, HEIGHT), Image.Resampling.LANCZOS)).copy()
 
-
-def picture(
-    name: str,
-    fleet: Fleet,
-    context: Mapping[str, float],
-    states: History,
-    inputs: History,
-    title: str = "",
-) -> UInt8[Array, "height width 3"]:
-    """The machine of this fleet after the last of these states, as red, green and blue bytes."""
-    canvas = SCENES[name](fleet, context, states, inputs)
-    named = [(key.replace("_", " "), context[key], fleet.units.get(key, "")) for key in context]
-    said = "   ".join(f"{key} {short(value)} {unit}".strip() for key, value, unit in named)
-    canvas.text((12, 8), title or name.replace("-", " "), size=15)
+def picture(name: str, fleet: Fleet, one: EpisodeRow, step: int, title: str) -> Image.Image:
+    """The machine of an episode after this step."""
+    states, inputs = one.trajectory.states[: step + 1], one.trajectory.inputs[:step]
+    canvas = SCENES[name](fleet, one.context, states, inputs)
+    said = "   ".join(
+        f"{key.replace('_', ' ')} {short(value)} {fleet.units.get(key, '')}".strip()
+        for key, value in one.context.items()
+    )
+    canvas.text((12, 8), title, size=15)
     canvas.text((12, HEIGHT - 24), said, DIM)
-    canvas.text((WIDTH - 12, 10), f"step {len(states) - 1}", DIM, right=True)
-    return canvas.pixels()
+    canvas.text((WIDTH - 12, 10), f"step {step}", DIM, right=True)
+    return canvas.finished()
 
 
 def short(value: float) -> str:
     """Three digits, and no exponent for what people say without one."""
     return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
+def animate(name: str, fleet: Fleet, played: list[EpisodeRow], path: str) -> int:
+    """Write the animation: some of the episodes, the first ones and the last among them."""
+    share = np.linspace(0, 1, SHOWN_EPISODES) ** 1.5
+    pictures, times = [], []
+    for k in np.unique(np.round((len(played) - 1) * share).astype(int)):
+        title = f"{name.replace('-', ' ')}, episode {played[k].episode} of {len(played)}"
+        n = len(played[k].trajectory)
+        for h in np.unique(np.linspace(0, n, min(n + 1, SHOWN_FRAMES)).round().astype(int)):
+            pictures.append(picture(name, fleet, played[k], h, title))
+            times.append(EACH if h < n else PAUSE)
+    pictures[0].save(path, save_all=True, append_images=pictures[1:], duration=times, loop=0)
+    return len(pictures)
 
 
 # -- scenes ------------------------------------------------------------------------------------
@@ -131,7 +141,7 @@ def _path(fleet: Fleet, context: Mapping[str, float], states: History, inputs: H
         canvas.line([(float(x), float(y)) for x, y in points], BLUE, 2)
     here = float(points[-1, 0]), float(points[-1, 1])
     canvas.disc(here, 6 + 3 * context.get("mass", 1.0) ** (1 / 3), BLUE)
-    if inputs:
+    if len(inputs):
         push = 0.25 * across * np.tanh(np.asarray(inputs[-1]) / 2)
         canvas.arrow(here, (float(push[0]), float(push[1])), ORANGE)
     return canvas
@@ -156,7 +166,7 @@ def _cart_pole(
     tip = hinge[0] + length * np.sin(angle), hinge[1] + length * np.cos(angle)
     canvas.line([hinge, (float(tip[0]), float(tip[1]))], ORANGE, 5 + 12 * context["pole_mass"])
     canvas.disc(hinge, 4, INK)
-    if inputs:
+    if len(inputs):
         push = 0.8 * float(np.tanh(inputs[-1][0]))
         canvas.arrow((x + np.sign(push) * size, 0.07 + size / 2), (push, 0), GREEN)
     return canvas
@@ -197,7 +207,7 @@ def _quadrotor(
     for side in (-0.3, 0.3):
         canvas.line([body(side, 0), body(side, 0.08)], INK, 2)
         canvas.line([body(side - 0.14, 0.09), body(side + 0.14, 0.09)], DIM, 2)
-    if inputs:
+    if len(inputs):
         lift = 0.5 * float(np.tanh(inputs[-1][0] / 4))
         canvas.arrow(body(0, 0.1), (float(lift * up[0]), float(lift * up[1])), GREEN)
     return canvas
@@ -223,7 +233,7 @@ def _chain(fleet: Fleet, context: Mapping[str, float], states: History, inputs: 
     for i in range(1, n + 1):
         canvas.line([(rest[i], 0.04), (rest[i], 0.06)], PALE, 2)
         canvas.disc((places[i], 0.11), radius, BLUE)
-    if inputs:
+    if len(inputs):
         for place, force in zip((places[1], places[n]), inputs[-1], strict=False):
             canvas.arrow((place, 0.2), (0.09 * float(np.tanh(force)), 0), ORANGE)
     low, across = -0.27, 0.18
@@ -269,7 +279,7 @@ def _vehicle(
         placed = (np.array(points) - centre) @ local.T + centre
         return [(float(x + ahead), float(y + offset)) for x, y in placed @ turn.T]
 
-    steer = 0.1 * float(inputs[-1][0]) if inputs else 0.0
+    steer = 0.1 * float(inputs[-1][0]) if len(inputs) else 0.0
     for front, side in ((1.1, 0.95), (1.1, -0.95), (-1.58, 0.95), (-1.58, -0.95)):
         x, y = front, side
         wheel = [
@@ -299,7 +309,7 @@ def _heating(
     inner = [(left + thick, floor + thick), (right - thick, floor + thick)]
     inner += [(right - thick, top - thick), (left + thick, top - thick)]
     canvas.shape(inner, _warmth(air))
-    power = max(float(inputs[-1][0]), 0.0) if inputs else 0.0
+    power = max(float(inputs[-1][0]), 0.0) if len(inputs) else 0.0
     heater = [(-3.3, -1.9), (-1.9, -1.9), (-1.9, -1.35), (-3.3, -1.35)]
     canvas.shape(heater, INK)
     for i in range(4):
@@ -341,3 +351,14 @@ SCENES: dict[str, Callable[[Fleet, Mapping[str, float], History, History], Canva
     "vehicle": _vehicle,
     "heating": _heating,
 }
+
+if __name__ == "__main__":
+    name, path, number = (*sys.argv[1:], *("cart-pole", "cart.gif", "5")[len(sys.argv) - 1 :])
+    if name in FLEETS:
+        fleet = FLEETS[name]()
+    else:
+        from contextual_lqr.envs.inverted_pendulum import inverted_pendulum
+
+        fleet = inverted_pendulum()
+    played = list(episodes(fleet, number=int(number)))
+    print(f"{path}: {animate(name, fleet, played, path)} pictures of {len(played)} episodes")

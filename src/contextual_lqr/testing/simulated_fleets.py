@@ -1,6 +1,6 @@
-"""Three fleets whose truth is known, and what their mediocre controllers log.
+"""Three small fleets whose truth is known, and what their mediocre controllers log.
 
-Used by the tests and by `benchmarks/certificate.py`. Ranges are those of the training contexts.
+Ranges are those of the training contexts.
 """
 
 from collections.abc import Callable
@@ -11,8 +11,10 @@ from numpy import ndarray as Array
 from numpy.random import Generator
 
 from contextual_lqr import (
+    BlockContext,
     Decoder,
     FeatureContext,
+    LinearPolicy,
     LinearSystem,
     QuadraticCost,
     Trajectory,
@@ -20,6 +22,7 @@ from contextual_lqr import (
 )
 from contextual_lqr.context import ContextMap
 from contextual_lqr.fleets import path_following, true_decoder
+from contextual_lqr.lqr.rollout import rollout
 
 
 class SimulatedFleet(NamedTuple):
@@ -56,22 +59,21 @@ class SimulatedFleet(NamedTuple):
         return LinearSystem(M[..., :d], M[..., d:], self.noise)
 
 
-def log(fleet: SimulatedFleet, episodes: int, rng: Generator) -> tuple[dict[str, Array], list]:
+def log(
+    fleet: SimulatedFleet, episodes: int, rng: Generator
+) -> tuple[dict[str, Array], Trajectory]:
     """Episodes under half the gains that suit one machine of the range, with dither."""
     one = {name: np.array([value]) for name, value in fleet.logged_for.items()}
     gains = 0.5 * solve(fleet.systems(one), fleet.cost).policy.gains[0]
     contexts = fleet.contexts(episodes, rng)
     systems = fleet.systems(contexts)
     m, d = gains.shape[1:]
-    x = np.broadcast_to(fleet.start, (episodes, d))
-    states, inputs = [x], []
-    for K in gains:
-        u = x @ K.T + fleet.dither * rng.standard_normal((episodes, m))
-        w = rng.standard_normal((episodes, d)) * np.sqrt(np.diagonal(fleet.noise))
-        x = (systems.A @ x[..., None] + systems.B @ u[..., None])[..., 0] + w
-        states.append(x)
-        inputs.append(u)
-    return contexts, Trajectory(np.stack(states, 1), np.stack(inputs, 1))
+    offsets, shocks = [], []
+    for _ in gains:
+        offsets.append(fleet.dither * rng.standard_normal((episodes, m)))
+        shocks.append(rng.standard_normal((episodes, d)) * np.sqrt(np.diagonal(fleet.noise)))
+    noise, dither = np.stack(shocks, 1), np.stack(offsets, 1)
+    return contexts, rollout(LinearPolicy(gains), systems, fleet.start, noise, offsets=dither)
 
 
 def learnt(fleet: SimulatedFleet, episodes: int, rng: Generator) -> Decoder:
@@ -84,8 +86,8 @@ def learnt(fleet: SimulatedFleet, episodes: int, rng: Generator) -> Decoder:
 def path() -> SimulatedFleet:
     """The paper's objects of different mass, on a circle."""
     fleet = path_following("circle")
-    given = fleet.context_map
-    free = type(given)(C=given.C, D=given.D, bounds={"mass": (None, None)})
+    masses = [["1/mass", 0], [0, "1/mass"]]
+    free = BlockContext(np.eye(5), masses, bounds={"mass": (None, None)})
     return SimulatedFleet(
         free,
         fleet.cost,
@@ -123,11 +125,9 @@ def chain(dt: float = 0.2, horizon: int = 20) -> SimulatedFleet:
 
 def spring(dt: float = 0.2, horizon: int = 20) -> SimulatedFleet:
     """One mass on a spring: B depends on 1/mass and A on stiffness/mass."""
-    blocks = [
-        [[1, dt, 0], [0, 0.98, 0]],
-        [[0, 0, 0], [-dt, 0, 0]],
-        [[0, 0, 0], [0, 0, dt]],
-    ]
+    blocks = np.array(
+        [[[1, dt, 0], [0, 0.98, 0]], [[0, 0, 0], [-dt, 0, 0]], [[0, 0, 0], [0, 0, dt]]]
+    )
     return SimulatedFleet(
         FeatureContext(["1", "stiffness/mass", "1/mass"], states=2, inputs=1),
         _regulation(2, 1, horizon),
