@@ -134,7 +134,7 @@ def test_a_target_is_followed_through_the_constant_state(tmp_path: Path) -> None
     (tmp_path / "fleet.toml").write_text(BLOCK)
     fleet = FleetDescription.read(tmp_path / "fleet.toml")
     assert isinstance(fleet.context_map, BlockContext)
-    assert fleet.logged_states == ("position", "velocity")
+    assert [one.name for one in fleet.logged] == ["position", "velocity", "force", "mass"]
     assert fleet.known[0].tolist() == [1, 0, 0, 0]
     assert list(fleet.start) == [1, 0, 0]
     for h, target in enumerate((1, 2, 4)):
@@ -155,7 +155,7 @@ def test_a_target_is_followed_through_the_constant_state(tmp_path: Path) -> None
     [
         (None, "there is no file"),
         ("position\n1\n2\n", "2 rows, but the horizon is 3"),
-        ("height\n1\n2\n3\n", "no states: height"),
+        ("height\n1\n2\n3\n", "not states: height"),
         ("position\n1\nx\n3\n", "row 2 of 'position' is x"),
         ("position\n1\nnan\n3\n", "row 2 of 'position' is nan"),
         ("", "cannot read"),

@@ -10,14 +10,14 @@ import polars as pl
 import pytest
 
 from contextual_lqr import Decoder, InputError, Trajectory
-from contextual_lqr.data import FittedFleet, FleetDescription, reading, sources
-from contextual_lqr.data.fitting import Fit, fit
+from contextual_lqr.data import FittedFleet, FleetDescription, fit, sources
+from contextual_lqr.data.transitions import LogReader
 from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write, write_minari
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4]
 
 
-def fitted(*logs: str, **options: Any) -> Fit:
+def fitted(*logs: str, **options: Any) -> FittedFleet:
     return fit(DESCRIPTION, logs, **options)
 
 
@@ -49,13 +49,13 @@ def test_a_log_teaches_what_its_trajectories_teach(
     monkeypatch.setattr(sources, "BATCH", batch)
     frame = cart_rows(MASSES, last_row=last_row)
     done = fitted(write(frame, tmp_path / name))
-    same(done.fleet.decoder, learnt_by_hand(frame))
+    same(done.decoder, learnt_by_hand(frame))
     assert done.report.rows == len(frame)
-    assert done.report.transitions == done.fleet.decoder.rows
+    assert done.report.transitions == done.decoder.rows
     assert done.report.bad_rows == done.report.splits == 0
-    assert done.fleet.context_range == {"mass": (0.7, 4.4)}
-    assert np.abs(done.fleet.decoder.estimate - TRUTH).max() < 0.02
-    assert np.array_equal(done.fleet.decoder.estimate[0], TRUTH[0])  # known, not learnt
+    assert done.context_range == {"mass": (0.7, 4.4)}
+    assert np.abs(done.decoder.estimate - TRUTH).max() < 0.02
+    assert np.array_equal(done.decoder.estimate[0], TRUTH[0])  # known, not learnt
 
 
 def test_files_folders_globs_and_episodes_over_two_files(tmp_path: Path) -> None:
@@ -71,9 +71,9 @@ def test_files_folders_globs_and_episodes_over_two_files(tmp_path: Path) -> None
     ):
         done = fitted(*logs)
         assert done.report.files == 2
-        same(done.fleet.decoder, whole)
+        same(done.decoder, whole)
     write(frame[cut:], tmp_path / "2.parquet")
-    same(fitted(str(tmp_path / "*.parquet")).fleet.decoder, whole)
+    same(fitted(str(tmp_path / "*.parquet")).decoder, whole)
     # Files that count their episodes from 0 again are not taken for one.
     twice = fitted(*[write(cart_rows([2.0], s), tmp_path / f"s{s}.parquet") for s in (1, 2)])
     assert (twice.report.episodes, twice.report.bad_rows) == (4, 0)
@@ -109,15 +109,15 @@ def swapped(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 BAD: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str, int]] = {
-    "text in a number": (replaced(5, velocity="fast"), "'velocity' is no number", 6),
+    "text in a number": (replaced(5, velocity="fast"), "'velocity' is not a number", 6),
     "nan": (replaced(5, position="NaN"), "'position' is not finite", 6),
     "infinity": (replaced(5, mass="inf"), "'mass' is not finite", 6),
     "a missing state": (replaced(5, position=None), "'position' is missing", 6),
     "a missing input": (replaced(5, force=None), "no inputs, though", 6),
-    "text for an input": (replaced(5, force="x"), "'force' is no number", 6),
+    "text for an input": (replaced(5, force="x"), "'force' is not a number", 6),
     "a missing episode": (replaced(5, episode=None), "'episode' is missing", 6),
     "a missing machine": (replaced(5, machine=None), "'machine' is missing", 6),
-    "half a step": (replaced(5, step="4.5"), "'step' is no whole number", 6),
+    "half a step": (replaced(5, step="4.5"), "'step' is not a whole number", 6),
     "a step twice": (doubled, "its step is there already", 7),
     "steps in disorder": (swapped, "its step is out of order", 7),
     "a context that changes": (replaced(5, mass="2.5"), "'mass' changes inside", 6),
@@ -156,7 +156,7 @@ def test_a_bad_row_is_counted_located_and_set_aside(
     assert kept["position"] == str(change(good)["position"][row - 1]) or kept["position"] is None
     # Nothing else is lost: only transitions that touch the row.
     assert 22 - 2 <= done.report.transitions <= 22
-    assert np.abs(done.fleet.decoder.estimate[1] @ [0, 1, 0, 0, 0.5, 0] - 0.95) < 0.1
+    assert np.abs(done.decoder.estimate[1] @ [0, 1, 0, 0, 0.5, 0] - 0.95) < 0.1
     with pytest.raises(InputError, match=f"row {row}: .*--strict"):
         fitted(log, strict=True, quarantine=tmp_path / "other.csv")
     assert sorted(os.listdir(tmp_path)) == ["aside.csv", f"log.{suffix}"]
@@ -207,7 +207,7 @@ def test_what_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("x")
     (tmp_path / "log.parquet").write_text("no parquet")
     for name, said in (
-        ("log.txt", "is no log"), ("log.parquet", "cannot read"), ("*.h5", "no log is named"),
+        ("log.txt", "is not a log"), ("log.parquet", "cannot read"), ("*.h5", "no log is named"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=said):
             fitted(str(tmp_path / name))
@@ -220,18 +220,18 @@ def test_mixed_episodes_are_refused_or_sorted(tmp_path: Path) -> None:
     mixed = write(frame.sort("step", "episode"), tmp_path / "mixed.csv")
     with pytest.raises(InputError, match=r"mixed.*--sort"):
         fitted(mixed)
-    same(fitted(mixed, sort=True).fleet.decoder, learnt_by_hand(frame))
+    same(fitted(mixed, sort=True).decoder, learnt_by_hand(frame))
 
 
 def test_adding_is_learning_together(tmp_path: Path) -> None:
     first, second = cart_rows(MASSES[:3], 1), cart_rows(MASSES[3:], 2, first=50)
     logs = [write(f, tmp_path / f"{i}.parquet") for i, f in enumerate((first, second))]
-    one = fitted(logs[0]).fleet
+    one = fitted(logs[0])
     before = one.decoder.rows
-    both = fitted(logs[1], into=one).fleet
+    both = fitted(logs[1], into=one)
     assert one.decoder.rows == before  # a copy was added to
-    same(both.decoder, fitted(*logs).fleet.decoder)
-    one.merge(fitted(logs[1]).fleet)
+    same(both.decoder, fitted(*logs).decoder)
+    one.merge(fitted(logs[1]))
     same(one.decoder, both.decoder)
     assert one.context_range == both.context_range == {"mass": (0.7, 4.4)}
     other = FleetDescription.parse(CARTS.replace("noise_level = 0.01", "noise_level = 0.02"))
@@ -244,8 +244,8 @@ def test_adding_is_learning_together(tmp_path: Path) -> None:
 def test_a_log_is_read_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "BATCH", 50)
     log = write(cart_rows(MASSES, steps=60), tmp_path / "log.parquet")
-    reader, sizes, parts = reading.LogReader(DESCRIPTION, [log]), [], []
-    sizes = [len(batch) for batch in reader.batches(parts.append)]
+    reader, parts = LogReader(DESCRIPTION, sources.as_one_part(sources.find_sources([log]))), []
+    sizes = [len(batch) for batch in reader.transitions(parts.append)]
     assert max(sizes) <= 51
     assert sum(sizes) == 10 * 59
     assert parts == sorted(parts)
@@ -291,7 +291,7 @@ def test_minari_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     frame = cart_rows(MASSES, episodes=1)
     write_minari(frame, "carts/test-v0")
     for log in ("minari:carts/test-v0", str(tmp_path / "carts" / "test-v0")):
-        same(fitted(log).fleet.decoder, learnt_by_hand(frame))
+        same(fitted(log).decoder, learnt_by_hand(frame))
     with pytest.raises(InputError, match="cannot read the Minari dataset"):
         fitted("minari:carts/none-v0")
     text = CARTS.replace("force = {", 'side = "N"\nforce = {').replace("[0.01]", "[1, 1]")
