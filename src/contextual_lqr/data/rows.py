@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Int, Num
@@ -39,7 +39,7 @@ class Labels:
         ]
         return cls(np.repeat(np.array(codes, int), runs["len"].to_numpy()), list(numbers))
 
-    def __getitem__(self, at: Array | list[int]) -> Labels:
+    def __getitem__(self, at: Array | list[int] | slice) -> Labels:
         return Labels(self.codes[at], self.names)
 
     @property
@@ -64,17 +64,18 @@ class Labels:
 class Rows:
     """Rows of one frame as arrays; missing and unreadable values are NaN.
 
-    If a row was carried over, it is the first of all, and `carried` is that row alone.
+    A row that was carried over is the first of all. Columns are not copied to make room for it:
+    `values` are those of the frame's own rows.
     """
 
-    frame: Any  # as it was read
+    frame: pl.DataFrame  # as it was read
     source: str
     first: int  # where its first row is in the file, counted from 1
     origin: Int[Array, " own"]  # which rows of the frame these are
     episode: Labels
     step: Num[Array, " n"]  # integers where the file has them
     machine: Labels | None
-    values: dict[str, Num[Array, " n"]]
+    values: dict[str, Num[Array, " own"]]
     carried: Rows | None = None
 
     @classmethod
@@ -82,11 +83,13 @@ class Rows:
         """What cannot be read as a number becomes NaN."""
         import polars as pl
 
-        values = {one.name: _floats(frame[one.name], source) for one in about.logged}
-        values |= {one.name: np.ones(len(frame)) for one in about.states if one.constant}
         step, episode = frame["step"], frame["episode"]
-        whole = step.dtype.is_signed_integer() and not step.null_count()
-        steps = step.cast(pl.Int64).to_numpy() if whole else _floats(step, source)
+        values = _floats(frame, [one.name for one in about.logged], source)
+        values |= {one.name: np.ones(len(frame)) for one in about.states if one.constant}
+        if step.dtype.is_signed_integer() and not step.null_count():
+            steps = step.cast(pl.Int64).to_numpy()
+        else:
+            steps = _floats(frame, ["step"], source)["step"]
         machine = _labels(frame["machine"], source) if "machine" in frame.columns else None
         if episode.dtype.is_integer() and episode.dtype != pl.UInt64 and not episode.null_count():
             episodes = Labels(episode.cast(pl.Int64).to_numpy())
@@ -103,9 +106,20 @@ class Rows:
         """Whether each row but the first has the episode of the row before it."""
         return np.asarray(self.episode.codes[1:] == self.episode.codes[:-1])
 
+    def column(self, name: str) -> Num[Array, " n"]:
+        """The values of all rows."""
+        if self.carried is None:
+            return self.values[name]
+        return np.concatenate((self.carried.values[name], self.values[name]))
+
+    def missing(self, name: str) -> Bool[Array, " n"]:
+        """Where there is no value, though the row is good: inputs of a last state."""
+        first = [] if self.carried is None else np.isnan(self.carried.values[name])
+        return np.concatenate((np.asarray(first, bool), np.isnan(self.values[name])))
+
     def context(self, about: FleetDescription) -> dict[str, Array]:
         """The columns that must not change along an episode."""
-        columns = {name: self.values[name] for name in about.context_names}
+        columns = {name: self.column(name) for name in about.context_names}
         return columns if self.machine is None else columns | {"machine": self.machine.codes}
 
     def originals(self, at: Array, reason: str) -> Iterator[BadRows]:
@@ -121,13 +135,11 @@ class Rows:
 
     def take(self, kept: Array) -> Rows:
         """Some of the rows; the one carried over always."""
+        own = kept if self.carried is None else kept[1:] - 1
         return replace(
-            self,
-            origin=self.origin[kept if self.carried is None else kept[1:] - 1],
-            episode=self.episode[kept],
-            step=self.step[kept],
-            machine=None if self.machine is None else self.machine[kept],
-            values={name: column[kept] for name, column in self.values.items()},
+            self._keyed(kept),
+            origin=self.origin[own],
+            values={name: column[own] for name, column in self.values.items()},
         )
 
     def after(self, carried: Rows) -> Rows:
@@ -140,44 +152,54 @@ class Rows:
             episode=self.episode.after(carried.episode),
             step=np.concatenate((carried.step, self.step)),
             machine=machine,
-            values={
-                name: np.concatenate((carried.values[name], column))
-                for name, column in self.values.items()
-            },
             carried=carried,
         )
+
+    def own(self) -> Rows:
+        """The rows without the one carried over."""
+        return replace(self._keyed(slice(1, None)), carried=None)
+
+    def seam(self) -> Rows:
+        """The row carried over and the first after it, as two rows of one table."""
+        pair = self.take(np.array([0, 1]))
+        values = {name: pair.column(name) for name in self.values}
+        return replace(pair, origin=np.zeros(2, int), values=values, carried=None)
 
     def last(self) -> Rows:
         """The last row alone."""
         if self.carried is not None and len(self) == 1:
             return self.carried
-        place, end = int(self.origin[-1]), np.array([-1])
-        return Rows(
-            self.frame[place : place + 1],
-            self.source,
-            self.first + place,
-            np.array([0]),
-            self.episode[end],
-            self.step[end],
-            None if self.machine is None else self.machine[end],
-            {name: column[end] for name, column in self.values.items()},
+        place, row = int(self.origin[-1]), self._keyed([-1])
+        return replace(
+            row,
+            frame=self.frame[place : place + 1],
+            first=self.first + place,
+            origin=np.array([0]),
+            values={name: column[-1:].copy() for name, column in self.values.items()},
+            carried=None,
         )
 
+    def _keyed(self, kept: Array | list[int] | slice) -> Rows:
+        machine = None if self.machine is None else self.machine[kept]
+        return replace(self, episode=self.episode[kept], step=self.step[kept], machine=machine)
 
-def _floats(series: pl.Series, source: str) -> Array:
+
+def _floats(frame: pl.DataFrame, names: list[str], source: str) -> dict[str, Array]:
+    """Columns as floats; NaN where there is no number."""
     import polars as pl
 
-    if series.dtype != pl.Float64:
-        if not (series.dtype.is_numeric() or series.dtype in (pl.String, pl.Null)):
-            raise InputError(
-                f"{source}: the column '{series.name}' must hold numbers, not {series.dtype}"
-            )
-        if series.dtype == pl.String:
-            series = series.str.strip_chars()
-        series = series.cast(pl.Float64, strict=False)
-    if series.null_count():
-        series = series.fill_null(math.nan)  # to_numpy would do that more slowly
-    return series.to_numpy()
+    numbers = []
+    for name in names:
+        dtype, number = frame[name].dtype, pl.col(name)
+        if dtype == pl.Float64 and not frame[name].null_count():
+            continue  # as it is
+        if dtype == pl.String:
+            number = number.str.strip_chars()
+        elif not (dtype.is_numeric() or dtype == pl.Null):
+            raise InputError(f"{source}: the column '{name}' must hold numbers, not {dtype}")
+        numbers.append(number.cast(pl.Float64, strict=False).fill_null(math.nan))
+    frame = frame.with_columns(numbers)
+    return {name: frame[name].to_numpy() for name in names}
 
 
 def _labels(series: pl.Series, source: str) -> Labels:

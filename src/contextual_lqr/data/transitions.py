@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import reduce
 
 import numpy as np
 from jaxtyping import Bool, Int, Num
@@ -100,8 +101,10 @@ class Transitions:
             names = labels[at].text
         else:
             columns = {name: self.rows.values[name] for name in self.description.context_names}
-            form = ", ".join(f"{name}={{:.15g}}" for name in columns)
-            names = [form.format(*x) for x in zip(*(c[at] for c in columns.values()), strict=True)]
+            form = ", ".join(f"{name}=%.15g" for name in columns)
+            names = [
+                form % x for x in zip(*(c[at].tolist() for c in columns.values()), strict=True)
+            ]
         numbers: dict[str, int] = {}
         codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], int)
         lengths = np.diff(np.append(starts, len(self)))
@@ -150,8 +153,7 @@ class LogReader:
                     rows = Rows.of(frame, source.name, first, self.description)
                     first += len(frame)
                     report.rows += len(frame)
-                    if len(linked := self._linked(rows)):
-                        yield linked
+                    yield from self._linked(rows)
                 if progress is not None:
                     read = (report.rows - before) / piece.rows if piece.rows else 0.5
                     progress((done + piece.size * min(read, 1.0)) / size)
@@ -179,7 +181,7 @@ class LogReader:
 
     # -- one frame ---------------------------------------------------------------------------------
 
-    def _linked(self, rows: Rows) -> Transitions:
+    def _linked(self, rows: Rows) -> Iterator[Transitions]:
         about = self.description
         rows = self._without(rows, value_faults(rows.frame, rows.step, rows.values, about))
         rows = self._after_carried(rows)
@@ -197,7 +199,7 @@ class LogReader:
             refuse_interleaved(rows.source, rows.episode.codes, same)
         linked = same & (ahead == 1)
         self._count_splits(rows, same & ~linked)
-        idle = np.isnan(rows.values[about.input_names[0]][:-1]) & linked
+        idle = rows.missing(about.input_names[0])[:-1] & linked
         if idle.any():
             # The state was good to arrive at; nothing is known of what followed.
             faults = {"it has no inputs, though its episode goes on": np.append(idle, False)}
@@ -228,28 +230,27 @@ class LogReader:
         next_step = pair.same_episode[0] and pair.step[1] == pair.step[0] + 1
         return bool(next_step and not _changes(pair.context(self.description))[0])
 
-    def _counted(self, rows: Rows, linked: Array) -> Transitions:
+    def _counted(self, rows: Rows, linked: Array) -> Iterator[Transitions]:
         """Keeps the books, and the last row for the next frame."""
-        n, report, own = len(rows), self.report, len(rows.origin)
-        at = np.flatnonzero(linked)
-        starts = linked.copy()
-        starts[1:] &= ~linked[:-1]
-        if rows.carried is not None and len(linked):
-            starts[0] &= not self._carry_linked
-        begins = starts[at]
-        report.transitions += len(at)
+        n, own, report, about = len(rows), len(rows.origin), self.report, self.description
+        begins = linked & ~np.concatenate(([self._carry_linked], linked[:-1]))[: len(linked)]
+        report.transitions += int(np.count_nonzero(linked))
         report.episodes += int(np.count_nonzero(begins))
         if own:
             self._since += own
             self._settled |= self._since >= 2
             self._carry = rows.last()
-            self._carry_linked = bool(linked[-1]) if n > 1 else False
-            columns = {
-                name: rows.values[name][n - own :] for name in self.description.context_names
-            }
+            self._carry_linked = n > 1 and bool(linked[-1])
+            columns = {name: rows.values[name] for name in about.context_names}
             seen = {name: (float(one.min()), float(one.max())) for name, one in columns.items()}
             report.context_range = joined_ranges(report.context_range, seen)
-        return Transitions(self.description, rows, at, begins)
+        if rows.carried is not None:
+            if linked[:1].any():
+                yield Transitions(about, rows.seam(), np.array([0]), begins[:1])
+            rows, linked, begins = rows.own(), linked[1:], begins[1:]
+        if linked.any():
+            at = np.flatnonzero(linked)
+            yield Transitions(about, rows, at, begins[at])
 
     # -- what is wrong with rows -------------------------------------------------------------------
 
@@ -289,5 +290,5 @@ class LogReader:
 
 def _changes(columns: dict[str, Array]) -> Array:
     """Whether each row but the first differs from the row before it."""
-    changed = [column[1:] != column[:-1] for column in columns.values()]
-    return np.asarray(np.logical_or.reduce(changed))
+    changed = (column[1:] != column[:-1] for column in columns.values())
+    return np.asarray(reduce(np.logical_or, changed, np.False_))
