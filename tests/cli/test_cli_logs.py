@@ -111,6 +111,11 @@ def test_fit_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["fit", "none.toml", "a.csv", "-o", "x.decoder"], "did you mean fleet.toml?"),
         (["fit", "fleet.toml", "a.csv", "--into", "cut.decoder"], "cut.decoder is damaged"),
         (["merge", "cut.decoder", "-o", "x.decoder"], "at least two"),
+        (["merge", "fleet.toml", "a.csv", "-o", "x.decoder"], "fleet.toml is a description, not a"),
+        (["design", "fleet.toml", "--context", "mass=1"], "fleet.toml is a description, not a"),
+        (["design", "a.csv", "--context", "mass=1"], "a.csv is a table, not a fitted fleet"),
+        (["fit", "cut.decoder", "a.csv", "-o", "x.decoder"], "cut.decoder:1:1: this is not valid"),
+        (["fit", "fleet.toml", "fleet.toml", "-o", "x.decoder"], "fleet.toml is not a log"),
     ],
 )
 def test_a_refusal_is_a_sentence_and_leaves_nothing(

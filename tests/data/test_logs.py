@@ -1,8 +1,11 @@
 """Logs: which rows are learnt, which are set aside and why, whatever the files look like."""
 
+import doctest
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,7 +13,7 @@ import polars as pl
 import pytest
 
 from contextual_lqr import Decoder, InputError, Trajectory
-from contextual_lqr.data import FittedFleet, FleetDescription, fit, sources
+from contextual_lqr.data import FittedFleet, FleetDescription, check_logs, fit, sources
 from contextual_lqr.data.transitions import LogReader
 from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write, write_minari
 
@@ -201,6 +204,142 @@ def test_columns_that_are_not_there_or_not_known(tmp_path: Path) -> None:
     listed = frame.with_columns(force=pl.concat_list("force"))
     with pytest.raises(InputError, match=r"'force' must hold numbers, not List"):
         fitted(write(listed, tmp_path / "list.parquet"))
+
+
+def test_a_path_that_was_found_is_not_a_glob(tmp_path: Path) -> None:
+    """Brackets and stars in the name of a file that exists mean themselves."""
+    ours, others = cart_rows([1.0]), cart_rows([2.0], first=50)
+    for name, other in (("run[1].parquet", "run1.parquet"), ("a*.csv", "ab.csv")):
+        write(others, tmp_path / other)
+        done = fitted(write(ours, tmp_path / name))
+        assert done.context_range == {"mass": (1.0, 1.0)}
+        same(done.decoder, learnt_by_hand(ours))
+    assert fitted(str(tmp_path / "run*")).report.files == 2  # this one is a glob
+    (tmp_path / "p[1].csv").write_text("position\n1\n")
+    (tmp_path / "p1.csv").write_text("position\n2\n")
+    assert sources.read_numbers(tmp_path / "p[1].csv")["position"].tolist() == [1]
+    write(pl.DataFrame({"x": [1.0]}), tmp_path / "p[1].parquet")
+    write(pl.DataFrame({"x": [2.0]}), tmp_path / "p1.parquet")
+    assert sources.read_numbers(tmp_path / "p[1].parquet")["x"].tolist() == [1]
+
+
+def test_a_log_that_is_named_twice_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(cart_rows(MASSES), Path("x.csv"))
+    Path("y.csv").symlink_to("x.csv")
+    assert fitted("x.csv", "./x.csv", "y.csv", "*.csv").report.files == 1
+
+
+TYPES: dict[str, tuple[pl.Expr, str]] = {
+    "a list as episode": (pl.concat_list("episode"), "'episode' must hold numbers or text"),
+    "bytes as episode": (pl.lit(b"\xff").alias("episode"), "'episode' must hold numbers or text"),
+    "a list as machine": (pl.concat_list("machine"), "'machine' must hold numbers or text"),
+    "truth values as state": (pl.lit(True).alias("velocity"), "must hold numbers, not Boolean"),
+    "dates as context": (pl.date(2020, 1, 1).alias("mass"), "must hold numbers, not Date"),
+    "durations as input": (pl.duration(days=1).alias("force"), "must hold numbers, not Duration"),
+    "dates as step": (pl.date(2020, 1, 1).alias("step"), "must hold numbers, not Date"),
+    "no episode": (pl.lit(None).alias("episode"), "row 1: 'episode' is missing"),
+    "no machine": (pl.lit(None).alias("machine"), "row 1: 'machine' is missing"),
+    "no step": (pl.lit(None).alias("step"), "row 1: 'step' is missing"),
+    "no state": (pl.lit(None).alias("velocity"), "row 1: 'velocity' is missing"),
+    "no context": (pl.lit(None).alias("mass"), "row 1: 'mass' is missing"),
+    "no input": (pl.lit(None).alias("force"), "row 1: it has no inputs"),
+}
+
+
+@pytest.mark.parametrize("sort", [False, True])
+@pytest.mark.parametrize(("column", "said"), TYPES.values(), ids=TYPES)
+def test_a_column_of_a_wrong_type_is_refused_in_a_sentence(
+    column: pl.Expr, said: str, sort: bool, tmp_path: Path
+) -> None:
+    log = write(cart_rows(MASSES).with_columns(column), tmp_path / "log.parquet")
+    with pytest.raises(InputError, match=re.escape(said)):
+        fitted(log, sort=sort)
+
+
+@pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int8, pl.String, pl.Categorical, pl.Float64])
+def test_episodes_and_machines_may_be_of_any_type(dtype: Any, tmp_path: Path) -> None:
+    frame = cart_rows(MASSES)
+    number = pl.col("episode").cast(pl.String) if dtype == pl.Categorical else pl.col("episode")
+    typed = frame.with_columns(number.cast(dtype), machine=(pl.col("episode") // 2).cast(pl.UInt8))
+    done = fitted(write(typed, tmp_path / "log.parquet"))
+    same(done.decoder, learnt_by_hand(frame))
+    assert done.alarm is not None
+    assert {one.label for one in done.alarm.machines} == set("01234")
+
+
+def test_the_column_of_machines_may_have_another_name(tmp_path: Path) -> None:
+    serial = FleetDescription.parse(CARTS + '\n[logs]\nmachine = "serial"\n')
+    frame = cart_rows(MASSES)
+    log = write(frame.rename({"machine": "serial"}), tmp_path / "log.parquet")
+    done = fit(serial, log)
+    assert done.report.unused == {}
+    assert {one.label for one in done.alarm.machines} == {f"cart {i}" for i in range(5)}
+    with pytest.raises(InputError, match=r"has no column 'serial' \(is it"):
+        fit(serial, write(frame.rename({"machine": "serialno"}), tmp_path / "log.parquet"))
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet"])
+def test_every_transition_knows_its_machine(
+    name: str, labelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "BATCH", 30)  # across episodes and machines
+    frame = cart_rows(MASSES)
+    log = write(frame if labelled else frame.drop("machine"), tmp_path / name)
+    found = []
+    for batch in LogReader(
+        DESCRIPTION, sources.as_one_part(sources.find_sources([log]))
+    ).transitions():
+        machines, (contexts, *_) = batch.machines(), batch.columns()
+        assert machines.codes.max() < len(machines.names) <= 4
+        found += list(zip(machines.text, contexts["mass"], strict=True))
+        if labelled:  # what a decoder is given: a code for each row of the columns
+            rows = batch.rows.machine[batch.at]
+            assert rows.text == machines.text
+    called = [f"cart {i}" if labelled else f"mass={mass:g}" for i, mass in enumerate(MASSES)]
+    assert found == [one for one in zip(called, MASSES, strict=True) for _ in range(22)]
+
+
+def test_fit_takes_paths_and_says_what_it_found(tmp_path: Path) -> None:
+    (tmp_path / "fleet.toml").write_text(CARTS)
+    write(cart_rows(MASSES), tmp_path / "log.csv")
+    done = fit(tmp_path / "fleet.toml", tmp_path / "log.csv")
+    same(done.decoder, fitted(str(tmp_path / "log.csv")).decoder)
+    assert repr(done) == (
+        "<FittedFleet: 110 rows of 10 episodes, mass 0.7 to 4.4; "
+        "<MisfitReport: 0 of 5 machines stand out>>"
+    )
+    assert check_logs(DESCRIPTION, tmp_path / "log.csv") == done.report
+
+
+@pytest.mark.slow  # which runs without the checks of types
+def test_what_is_no_path_is_refused(tmp_path: Path) -> None:
+    for wrong, said in (((3, "x"), "FleetDescription or"), ((DESCRIPTION, 3), "by their paths")):
+        with pytest.raises(InputError, match=said):
+            fit(*wrong)
+    with pytest.raises(InputError, match="into takes a FittedFleet"):
+        fit(DESCRIPTION, write(cart_rows(MASSES), tmp_path / "log.csv"), into="x")  # type: ignore
+
+
+def test_the_example_of_fit_runs() -> None:
+    found = doctest.DocTestFinder(recurse=False).find(fit, "fit", globs={})
+    assert [doctest.DocTestRunner().run(one).failed for one in found] == [0]
+    assert found[0].examples
+
+
+def test_truth_values_in_minari_are_no_numbers() -> None:
+    episode = SimpleNamespace(
+        id=0, observations=np.zeros((3, 2)), actions=np.zeros((2, 1)), infos={"mass": [True] * 3}
+    )
+    with pytest.raises(InputError, match=r"x, episode 0: 'mass' must be numbers, not of type bool"):
+        sources._minari_frame("x", episode, DESCRIPTION)
+    episode.infos = {"mass": [2.0], "machine": ["cart 7"] * 3}
+    frame = sources._minari_frame("x", episode, DESCRIPTION)
+    assert frame["machine"].to_list() == ["cart 7"] * 3
+    assert frame["mass"].to_list() == [2.0] * 3
 
 
 def test_what_is_no_log(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ these are merged in a tree, always the same: the number of workers changes nothi
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -89,21 +89,21 @@ class FittedFleet:
             )
         state, arrays = load_arrays(path, "fleet", FORMAT_VERSION)
         try:
-            return cls._restored(state, arrays, str(path))
+            return cls._restored(state, arrays)
         except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
             raise FormatError(f"{path} is damaged: {error}") from error
 
     @classmethod
-    def _restored(cls, state: dict[str, Any], arrays: dict[str, Array], name: str) -> FittedFleet:
+    def _restored(cls, state: dict[str, Any], arrays: dict[str, Array]) -> FittedFleet:
         targets = arrays.get("targets")
         if targets is not None and not (
             targets.ndim == 2 and targets.dtype == np.float64 and np.isfinite(targets).all()
         ):
             raise FormatError("its target is not a table of finite numbers")
         described = FleetDescription.parse(
-            str(state["description"]), name, targets=targets, horizon=int(state["horizon"])
+            str(state["description"]), "its text", targets=targets, horizon=state["horizon"]
         )
-        decoder = Decoder.from_state(state["decoder"], arrays, None, name)
+        decoder = Decoder.from_state(state["decoder"], arrays, None, "its decoder")
         if decoder.context_map != described.context_map:
             raise FormatError("its decoder and its description have different context maps")
         seen = {
@@ -206,6 +206,10 @@ def fit(
     True
     """
     description, sources = _described(description), find_sources(_listed(logs))
+    require(
+        into is None or isinstance(into, FittedFleet),
+        f"into takes a FittedFleet, such as FittedFleet.load makes, not {into!r}",
+    )
     if into is not None and (odd := into.description.differences(description, task=False)):
         raise InputError(
             f"the fleet to add to is described differently, in {', '.join(odd)}: it can learn only "
@@ -360,17 +364,19 @@ def _described(description: FleetDescription | PathLike) -> FleetDescription:
 
 
 def _listed(logs: PathLike | Sequence[PathLike]) -> list[str]:
-    listed = [logs] if isinstance(logs, str | os.PathLike) else list(logs)
-    odd = [log for log in listed if not isinstance(log, str | os.PathLike)]
-    require(not odd, f"logs are given by their paths, not as {odd[:1]}")
-    return [os.fspath(log) for log in listed]
+    listed = list(logs) if isinstance(logs, Iterable) and not isinstance(logs, str) else [logs]
+    try:
+        return [os.fspath(log) for log in listed]
+    except TypeError as error:
+        raise InputError(f"logs are given by their paths: {error}") from None
 
 
 def _nothing(report: LogReport, only: str | None) -> str:
     if only is not None and report.transitions:
         return f"no machine in the logs is called '{only}'"
     bad = f", {report.bad_rows} of them bad" if report.bad_rows else ""
+    first = "".join(f"; {places[0]}: {reason}" for reason, places in report.first_bad.items())
     return (
         f"the logs have {report.rows} rows{bad}, but no two successive steps of an episode: "
-        "there is nothing to learn from"
+        f"there is nothing to learn from{first}"
     )

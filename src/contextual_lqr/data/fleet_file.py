@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import re
-import sys
 from importlib.resources import files
 from itertools import islice, product
 from pathlib import Path
@@ -68,7 +67,7 @@ class FleetFile:
         machine_column = self._machine_column()
         self._check_names(machine_column or "machine")
         context_map = self._context_map()
-        horizon = horizon or self._horizon()
+        horizon = self._horizon(horizon)
         noise_level, regularisation = self._learning()
         Q, R = self._weights("Q", self.states), self._weights("R", self.inputs)
         final_Q = self._weights("final_Q", self.states) if "final_Q" in self._table("cost") else Q
@@ -247,14 +246,14 @@ class FleetFile:
 
     # -- the task ----------------------------------------------------------------------------------
 
-    def _horizon(self) -> int:
-        value, place = self._table("task").get("horizon"), ("task", "horizon")
+    def _horizon(self, given: int | None) -> int:
+        value = self._table("task").get("horizon") if given is None else given
         if type(value) is int and 2 <= value <= LONGEST_HORIZON:
             return value
         if "task" in self.content:
             said = "missing" if value is None else shown(value)
             what = f"a whole number of at least 2 and at most {LONGEST_HORIZON:,}"
-            self.errors.add(place, f"horizon must be {what}, and is {said}")
+            self.errors.add(("task", "horizon"), f"horizon must be {what}, and is {said}")
         return 2
 
     def _start(self) -> Array:
@@ -324,12 +323,13 @@ class FleetFile:
         )
         if "regularisation" in table:
             return noise_level, given
-        if not sys.float_info.min < noise_level * noise_level < math.inf:
+        if not 1e-150 < noise_level < 1e150:
             what = (
-                f"noise_level is {noise_level:g}, and its square is beyond what a double can hold"
+                f"noise_level is {noise_level:g}, and its square is no double: choose other units"
             )
-            self.errors.add(("learning", "noise_level"), f"{what}: choose other units")
-        return noise_level, noise_level * noise_level
+            self.errors.add(("learning", "noise_level"), what)
+            return noise_level, 1.0
+        return noise_level, noise_level**2
 
     # -- numbers -----------------------------------------------------------------------------------
 
@@ -342,7 +342,8 @@ class FleetFile:
                 self.errors.add(place, f"{what} has an unknown name, {names}; there are {known}")
             given = [given.get(name, value) for name, value in default.items()]
         if isinstance(given, list) and len(given) == len(default):
-            return np.array([self._number(place, what, value) for value in given])
+            named = zip(default, given, strict=True)
+            return np.array([self._number(place, f"{what} of {n}", value) for n, value in named])
         shape = f"{len(default)} numbers, or a table of {', '.join(default)}"
         self.errors.add(place, f"{what} must be {shape}, not {shown(given)}")
         return np.array(list(default.values()))

@@ -81,7 +81,7 @@ def _lines(text: str) -> Iterator[tuple[Place, int]]:
             table = _split(header[1])
             yield table, number
         elif entry := _ENTRY.match(line):
-            yield (*table, *_split(entry[1])), number
+            yield (*table, *_split(entry[1]))[:2], number  # no fault is told of what is deeper
 
 
 def _split(dotted: str) -> Place:
