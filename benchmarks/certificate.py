@@ -11,7 +11,6 @@ import os
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np

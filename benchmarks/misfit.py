@@ -10,12 +10,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from contextual_lqr.data.machines import Machines
 from pages import write_section
 from rich.progress import track
 
 import contextual_lqr as clqr
 from contextual_lqr.context import ContextMap
-from contextual_lqr.data.machines import Machines
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
 from contextual_lqr.data.rows import Transitions
 from contextual_lqr.paper.style import figure_style, save_figure

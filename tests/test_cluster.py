@@ -22,9 +22,9 @@ from hypothesis import strategies as st
 
 from command import COMMAND, run
 from contextual_lqr import InputError
-from contextual_lqr.data import partitions, sources
-from contextual_lqr.data.fitting import Fit, _learnt, fit
-from contextual_lqr.data.reading import LogReader
+from contextual_lqr.data import FittedFleet, fit, sources
+from contextual_lqr.data.fitting import _learn
+from contextual_lqr.data.transitions import LogReader, Transitions
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.paper.reproduce import trial as trials
 from contextual_lqr.paper.reproduce.config import Config
@@ -107,7 +107,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two files in parts of some 40 rows; episodes of 12 rows go over cuts and over the files."""
-    monkeypatch.setattr(partitions, "ROWS", 40)
+    monkeypatch.setattr(sources, "PART", 40)
     frame = cart_rows(MASSES, 5, steps=12, episodes=5).with_columns(note=pl.lit("x"))
     bad = frame.with_columns(
         velocity=pl.when(pl.int_range(pl.len()) % 37 == 20).then(None).otherwise("velocity")
@@ -117,12 +117,12 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [write(f, tmp_path / "logs" / f"{i}.parquet") for i, f in enumerate(pieces)]
 
 
-def bits(done: Fit) -> list[Any]:
+def bits(done: FittedFleet) -> list[Any]:
     """All that a fit found, to the bit."""
-    decoder = done.fleet.decoder
+    decoder = done.decoder
     state, arrays = decoder.state()
     report = {k: v for k, v in vars(done.report).items() if k != "quarantine"}
-    return [state, {n: a.tobytes() for n, a in arrays.items()}, report, done.misfit]
+    return [state, {n: a.tobytes() for n, a in arrays.items()}, report, done.alarm]
 
 
 def sweep(workers: int | str) -> list[tuple[Any, Any]]:
@@ -139,8 +139,8 @@ def test_one_two_and_four_workers_find_the_same(
     here = fit(DESCRIPTION, logs, quarantine=tmp_path / "here.csv")
     assert here.report.bad_rows > 5
     assert here.report.splits > 5
-    assert here.misfit is not None
-    assert len(partitions.parts(sources.find_sources(logs), sort=False)) > 8
+    assert here.alarm is not None
+    assert len(sources.cut_in_parts(sources.find_sources(logs), sort=False)) > 8
     played = sweep(1)
     for count in (1, 2, 4):
         cluster.grow(count)
@@ -155,8 +155,8 @@ def test_one_two_and_four_workers_find_the_same(
         assert parts[-1] == 1
         assert sweep(cluster.address) == played
     # The streaming reader, in one piece, is the reference for what is in the logs.
-    reader = LogReader(DESCRIPTION, logs)
-    assert sum(map(len, reader.batches())) == here.fleet.decoder.rows
+    reader = LogReader(DESCRIPTION, sources.as_one_part(sources.find_sources(logs)))
+    assert sum(map(len, reader.transitions())) == here.decoder.rows
     assert vars(reader.report) | {"quarantine": None} == vars(here.report) | {"quarantine": None}
 
 
@@ -214,8 +214,8 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     # A worker with its own file system: the file is gone when it looks for it.
     gone = str(tmp_path / "gone.parquet")
     source = sources.Source(gone, 1, "parquet", gone)
-    part = partitions.whole([source])
-    read = partial(_learnt, DESCRIPTION, False, False, False, None, False)
+    part = sources.as_one_part([source])
+    read = partial(_learn, DESCRIPTION, False, False, False, None, False)
     with pytest.raises(InputError, match=r"on the worker tcp://[\d.:]+: cannot read .*gone"):
         next(in_parallel(read, [part], cluster.address))
     bad = write(cart_rows(MASSES).with_columns(mass=pl.lit(99.0)), tmp_path / "bad.parquet")
@@ -258,7 +258,7 @@ def test_other_logs_sorted_ones_and_verify(
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # the workers are in another folder
-    monkeypatch.setattr(partitions, "ROWS", 40)
+    monkeypatch.setattr(sources, "PART", 40)
     frame = cart_rows(MASSES)
     mixed = frame.sample(fraction=1, shuffle=True, seed=1)
     write(frame[:100], Path("0.csv"))
@@ -267,7 +267,7 @@ def test_other_logs_sorted_ones_and_verify(
     write_minari(frame, "carts/test-v0")
     for logs, sort in ((["*.csv"], False), (["mixed.parquet"], True), (["carts/test-v0"], False)):
         fitted = fit(DESCRIPTION, logs, sort=sort, workers=1)
-        assert (fitted.fleet.decoder.rows, fitted.fleet.decoder.episodes) == (132, 12)
+        assert (fitted.decoder.rows, fitted.decoder.episodes) == (132, 12)
         assert bits(fit(DESCRIPTION, logs, sort=sort, workers=cluster.address)) == bits(fitted)
     runs = [one for one in jobs(VerifySettings(("circle",), 2, short_episodes=5)) if not one.long]
     here, there = (dict(in_parallel(play, runs, one)) for one in (1, cluster.address))
@@ -345,29 +345,33 @@ def test_however_logs_are_cut_nothing_is_lost_or_doubled(
         suffix = "csv" if messy["csv"] and i % 2 else "parquet"
         logs.append(write(frame[a:b], folder / f"{i}.{suffix}"))
     with pytest.MonkeyPatch.context() as patch:
-        reader = LogReader(DESCRIPTION, logs)  # all rows in one go
-        whole = [rows.transitions() for rows in reader.batches()]
-        patch.setattr(partitions, "ROWS", messy["rows"])
+        # All rows in one go.
+        reader = LogReader(DESCRIPTION, sources.as_one_part(sources.find_sources(logs)))
+        whole = [arrays(batch) for batch in reader.transitions()]
+        patch.setattr(sources, "PART", messy["rows"])
         patch.setattr(sources, "BATCH", messy["batch"])
-        patch.setattr("contextual_lqr.data.reading._LOOK_BACK", (2, 5, 1 << 60))
-        patch.setattr("contextual_lqr.data.reading.refuse_interleaved", lambda *_: None)
-        cut, reports, earlier = [], [], list[partitions.Piece]()
-        for part in partitions.parts(sources.find_sources(logs), sort=False):
+        patch.setattr("contextual_lqr.data.transitions._LOOK_BACK", (2, 5, 1 << 60))
+        patch.setattr("contextual_lqr.data.transitions.refuse_interleaved", lambda *_: None)
+        cut, reports, earlier = [], [], list[sources.Piece]()
+        for part in sources.cut_in_parts(sources.find_sources(logs), sort=False):
             # Parts of a few rows are too short to look back into: here all before are.
             one = LogReader(DESCRIPTION, replace(part, earlier=tuple(earlier)))
             earlier += part.pieces
-            cut += [rows.transitions() for rows in one.batches()]
+            cut += [arrays(batch) for batch in one.transitions()]
             reports.append(one.report)
     total = reports[0]
     for one in reports[1:]:
-        total.add(one)
-    for name in ("states", "inputs", "after", "begins", "steps"):
-        mine, its = (
-            np.concatenate([getattr(b, name) for b in some]) if some else None
-            for some in (whole, cut)
-        )
-        assert np.array_equal(mine, its), name
+        total.merge(one)
+    mine, its = (np.concatenate(some) if some else None for some in (whole, cut))
+    assert np.array_equal(mine, its)
     assert counts(total) == counts(reader.report)
+
+
+def arrays(batch: Transitions) -> Any:
+    """All numbers of some transitions, a row each."""
+    contexts, states, inputs, after = batch.columns()
+    columns = (*contexts.values(), *states, *inputs, *after, batch.steps, batch.begins)
+    return np.stack(columns, 1)
 
 
 def counts(report: Any) -> dict[str, Any]:

@@ -24,8 +24,7 @@ from contextual_lqr.cli import terminal
 from contextual_lqr.cli.options import Certificates, Count, Seed, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json, say
 from contextual_lqr.cli.usage_errors import mistake
-from contextual_lqr.data import FleetDescription, fitting
-from contextual_lqr.data.starting import STARTING_FILE
+from contextual_lqr.data import TEMPLATE, FleetDescription, fitting
 from contextual_lqr.parallel import Cluster
 from fleet_logs import cart_rows, write
 
@@ -63,11 +62,11 @@ MISSING = {  # a file that is not there, and what is said of it
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("fleet")
-    (folder / "fleet.toml").write_text(STARTING_FILE)
+    (folder / "fleet.toml").write_text(TEMPLATE)
     write(cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20), folder / "a.csv")
     (folder / "machines.csv").write_text("mass\n1\n2\n")
     os.mkfifo(folder / "fifo")
-    fitted = fitting.fit(FleetDescription.parse(STARTING_FILE), [str(folder / "a.csv")])
+    fitted = fitting.fit(FleetDescription.parse(TEMPLATE), [str(folder / "a.csv")])
     fitted.fleet.save(folder / "a.decoder")
     return folder
 
@@ -208,7 +207,7 @@ def test_a_mistake_is_one_sentence(arguments: str, said: str, command: Any) -> N
 
 
 def test_check_fails_with_1_and_lists_the_faults_as_json(command: Any) -> None:
-    Path("bad.toml").write_text(STARTING_FILE.replace("horizon = 30", "horizon = 0"))
+    Path("bad.toml").write_text(TEMPLATE.replace("horizon = 30", "horizon = 0"))
     code, text, _ = command("check", "bad.toml", "--json")
     assert code == 1
     (fault,) = json.loads(text)["faults"]
@@ -224,7 +223,7 @@ def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyP
         "verify": f"{module}.verification",
         "play": f"{module}.episodes",
         "new": f"{module}.atomic_write",
-        "check": f"{module}.LogReader",
+        "check": f"{module}.check_logs",
         "fit": "contextual_lqr.data.fitting.fit",
         "merge": f"{module}.FittedFleet.load",
         "info": f"{module}.say",

@@ -10,8 +10,7 @@ import pytest
 
 from contextual_lqr import cli
 from contextual_lqr.cli import app
-from contextual_lqr.data import FittedFleet
-from contextual_lqr.data.starting import STARTING_FILE
+from contextual_lqr.data import TEMPLATE, FittedFleet
 from fleet_logs import TRUTH, cart_rows, write
 
 
@@ -19,7 +18,7 @@ from fleet_logs import TRUTH, cart_rows, write
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "80")
-    Path("fleet.toml").write_text(STARTING_FILE)
+    Path("fleet.toml").write_text(TEMPLATE)
     write(cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20), Path("a.csv"))
     write(cart_rows([1.0, 1.5, 2.5, 3.5, 4.0], 1, steps=20, first=50), Path("b.parquet"))
     return tmp_path
@@ -76,7 +75,7 @@ def test_new_writes_what_check_accepts_and_overwrites_nothing(
 
 
 def test_check_says_everything_and_fails(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    text = STARTING_FILE.replace("R = [0.01]", "R = [0]").replace("horizon = 30", "horizon = 0")
+    text = TEMPLATE.replace("R = [0.01]", "R = [0]").replace("horizon = 30", "horizon = 0")
     Path("bad.toml").write_text(text)
     assert command("check", "bad.toml") == 1
     said = capsys.readouterr().out
@@ -86,7 +85,7 @@ def test_check_says_everything_and_fails(folder: Path, capsys: pytest.CaptureFix
     worse = pl.read_csv("a.csv").with_columns(velocity=pl.lit("x"))
     write(worse, Path("worse.csv"))
     assert command("check", "fleet.toml", "worse.csv") == 1
-    assert "200: 'velocity' is no number, first in worse.csv, row 1" in capsys.readouterr().out
+    assert "200: 'velocity' is not a number, first in worse.csv, row 1" in capsys.readouterr().out
 
 
 def test_fit_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -112,6 +111,11 @@ def test_fit_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["fit", "none.toml", "a.csv", "-o", "x.decoder"], "did you mean fleet.toml?"),
         (["fit", "fleet.toml", "a.csv", "--into", "cut.decoder"], "cut.decoder is damaged"),
         (["merge", "cut.decoder", "-o", "x.decoder"], "at least two"),
+        (["merge", "fleet.toml", "a.csv", "-o", "x.decoder"], "fleet.toml is a description, not a"),
+        (["design", "fleet.toml", "--context", "mass=1"], "fleet.toml is a description, not a"),
+        (["design", "a.csv", "--context", "mass=1"], "a.csv is a table, not a fitted fleet"),
+        (["fit", "cut.decoder", "a.csv", "-o", "x.decoder"], "cut.decoder:1:1: this is not valid"),
+        (["fit", "fleet.toml", "fleet.toml", "-o", "x.decoder"], "fleet.toml is not a log"),
     ],
 )
 def test_a_refusal_is_a_sentence_and_leaves_nothing(
@@ -129,7 +133,7 @@ def test_a_refusal_is_a_sentence_and_leaves_nothing(
 def test_merge_refuses_another_description(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    Path("other.toml").write_text(STARTING_FILE.replace("horizon = 30", "horizon = 20"))
+    Path("other.toml").write_text(TEMPLATE.replace("horizon = 30", "horizon = 20"))
     command("fit", "fleet.toml", "a.csv", "-o", "a.decoder")
     command("fit", "other.toml", "b.parquet", "-o", "b.decoder")
     arguments = ["merge", "a.decoder", "b.decoder", "-o", "c.decoder"]

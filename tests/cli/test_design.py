@@ -16,8 +16,7 @@ from contextual_lqr.cli.advise import advise
 from contextual_lqr.cli.design import design
 from contextual_lqr.cli.machines import one_machine, read_machines
 from contextual_lqr.cli.simulate import simulate
-from contextual_lqr.data import FittedFleet, FleetDescription
-from contextual_lqr.data.starting import STARTING_FILE
+from contextual_lqr.data import TEMPLATE, FittedFleet, FleetDescription
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem
 
 
@@ -25,7 +24,7 @@ from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fitted fleet, one that has learnt nothing, and tables of machines."""
     folder = tmp_path_factory.mktemp("carts")
-    fitted = FittedFleet.new(FleetDescription.parse(STARTING_FILE))
+    fitted = FittedFleet.new(FleetDescription.parse(TEMPLATE))
     fitted.save(folder / "empty.decoder")
     rng, n = default_rng(0), 25
     masses = rng.uniform(1, 4, n)

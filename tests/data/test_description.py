@@ -2,6 +2,7 @@
 
 import contextlib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from contextual_lqr import BlockContext, InputError
 from contextual_lqr.data import DescriptionError, FittedFleet, FleetDescription
+from contextual_lqr.files import load_arrays, save_arrays
 from fleet_logs import CARTS, DESCRIPTION
 
 
@@ -31,8 +33,12 @@ def test_the_starting_file_describes_a_cart() -> None:
     assert DESCRIPTION.known[0].tolist() == [1, 0.1, 0, 0, 0, 0]
     assert DESCRIPTION.context_map.matrix({"mass": 50.0}).shape == (6, 3)  # outside, for a design
     assert DESCRIPTION.with_horizon(7).cost.horizon == 7
-    with pytest.raises(InputError, match="at least 2"):
-        DESCRIPTION.with_horizon(1)
+    for horizon in (1, 10**12, True):
+        with pytest.raises(InputError, match="at least 2 and at most 1,000,000"):
+            DESCRIPTION.with_horizon(horizon)
+    assert repr(DESCRIPTION) == (
+        "<FleetDescription: states position, velocity; inputs force; contexts mass; horizon 30>"
+    )
 
 
 Q, R, EQUATION = (
@@ -41,6 +47,7 @@ Q, R, EQUATION = (
     '"position + 0.1 * velocity"',
 )
 FEATURES, NOISE, START = '["1", "1/mass"]', "noise_level = 0.01", "start = { position = 1.0 }"
+HORIZON = "horizon = 30"
 FORCE, TARGET = 'force = { unit = "N"', 'R = [0.01]\ntarget = "nothing.csv"'
 WRONG = {  # what is replaced, by what, and what is said
     "an expression that is no arithmetic": (FEATURES, "[\"__import__('os')\"]", "calls __import__"),
@@ -72,6 +79,20 @@ WRONG = {  # what is replaced, by what, and what is said
     "a target without a constant": (R, TARGET, "always 1"),
     "a wrong kind": ('kind = "features"', 'kind = "splines"', "must be"),
     "features for blocks": ('kind = "features"', 'kind = "block"', "needs C"),
+    "a list as kind": ('kind = "features"', 'kind = ["features"]', "kind must be"),
+    "a known equation that is none": (EQUATION, "true", "must be an equation as text"),
+    "an integer of 400 digits": (NOISE, f"noise_level = {'9' * 400}", "finite number"),
+    "a start of 400 digits": (START, f"start = [{'9' * 400}, 0]", "start of position must be"),
+    "a noise whose square overflows": (NOISE, "noise_level = 1e200", "its square"),
+    "a noise whose square vanishes": (NOISE, "noise_level = 1e-200", "its square"),
+    "a horizon of 10¹²": (HORIZON, "horizon = 1000000000000", "at most 1,000,000"),
+    "a truth value as horizon": (HORIZON, "horizon = true", "whole number"),
+    "a date as noise": (NOISE, "noise_level = 2020-01-01", "finite number"),
+    "a truth value as weight": (R, "R = [true]", "finite number"),
+    "a date as bound": ("low = 0.5, high", "low = 2020-01-01, high", "finite number"),
+    "a truth value as feature": (FEATURES, "[true]", "feature must be"),
+    "a very deep value": (FORCE, f'force{".a" * 2000} = {{ unit = "N"', "force must be a unit"),
+    "a column of machines that is no name": (NOISE, f"{NOISE}\n[logs]\nmachine = 3", "of its own"),
 }
 
 
@@ -94,6 +115,12 @@ def test_all_faults_are_told_at_once_and_in_order() -> None:
 
 def test_a_slip_of_the_pen_has_line_and_column() -> None:
     assert faults("[states]\nposition = \n")[0].startswith("fleet.toml:2:")
+    deep = f"x = {'[' * 3000}{']' * 3000}"
+    assert faults(deep) == ["fleet.toml: this is nested too deeply to be read"]
+    assert "5000 digits" in faults(f"x = {'9' * 5000}")[0]
+    loose = CARTS.replace("[known]", "[knwn]")
+    for known in ("3", "[1]", '"x"'):
+        assert "fleet.toml:1: known must be a table, [known]" in faults(f"known = {known}\n{loose}")
     assert "[states] is missing" in "\n".join(faults("")).replace("the table ", "")
 
 
@@ -134,7 +161,7 @@ def test_a_target_is_followed_through_the_constant_state(tmp_path: Path) -> None
     (tmp_path / "fleet.toml").write_text(BLOCK)
     fleet = FleetDescription.read(tmp_path / "fleet.toml")
     assert isinstance(fleet.context_map, BlockContext)
-    assert fleet.logged_states == ("position", "velocity")
+    assert [one.name for one in fleet.logged] == ["position", "velocity", "force", "mass"]
     assert fleet.known[0].tolist() == [1, 0, 0, 0]
     assert list(fleet.start) == [1, 0, 0]
     for h, target in enumerate((1, 2, 4)):
@@ -155,7 +182,7 @@ def test_a_target_is_followed_through_the_constant_state(tmp_path: Path) -> None
     [
         (None, "there is no file"),
         ("position\n1\n2\n", "2 rows, but the horizon is 3"),
-        ("height\n1\n2\n3\n", "no states: height"),
+        ("height\n1\n2\n3\n", "not states: height"),
         ("position\n1\nx\n3\n", "row 2 of 'position' is x"),
         ("position\n1\nnan\n3\n", "row 2 of 'position' is nan"),
         ("", "cannot read"),
@@ -195,6 +222,38 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         FleetDescription.read(tmp_path / "latin.toml")
     with pytest.raises(InputError, match="cannot read"):
         FleetDescription.read(tmp_path)
+
+
+def test_bounds_as_wide_as_doubles_are_fine() -> None:
+    wide = CARTS.replace("low = 0.5, high = 5.0", "low = 1e-300, high = 1.7e308")
+    assert FleetDescription.parse(wide).known[0].tolist() == [1, 0.1, 0, 0, 0, 0]
+
+
+STATES: dict[str, Any] = {  # what is changed in a file, as by a program that is not ours
+    "a horizon of 10¹²": {"horizon": 10**12},
+    "no horizon": {"horizon": 0},
+    "text as horizon": {"horizon": "x"},
+    "a number as text": {"description": 3},
+    "a list as decoder": {"decoder": []},
+    "a range of nothing": {"context_range": {"mass": [1, None]}},
+    "ranges that are none": {"context_range": 3},
+    "known that is a list": {"known": [1]},
+    "a noise of 400 digits": {"noise_level": 10**400},
+}
+
+
+@pytest.mark.parametrize("changed", STATES.values(), ids=STATES)
+def test_a_decoder_file_that_makes_no_sense_is_refused(
+    changed: dict[str, Any], tmp_path: Path
+) -> None:
+    file = tmp_path / "fleet.decoder"
+    FittedFleet.new(DESCRIPTION).save(file)
+    state, arrays = load_arrays(file, "fleet", 1)
+    inner = {name: value for name, value in changed.items() if name in state["decoder"]}
+    state |= {"decoder": state["decoder"] | inner} if inner else changed
+    save_arrays(file, "fleet", 1, state, arrays)
+    with pytest.raises(InputError, match=r"fleet.decoder is damaged: "):
+        FittedFleet.load(file)
 
 
 def test_a_truncated_decoder_file_is_refused(tmp_path: Path) -> None:

@@ -1,8 +1,11 @@
 """Logs: which rows are learnt, which are set aside and why, whatever the files look like."""
 
+import doctest
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,14 +13,14 @@ import polars as pl
 import pytest
 
 from contextual_lqr import Decoder, InputError, Trajectory
-from contextual_lqr.data import FittedFleet, FleetDescription, reading, sources
-from contextual_lqr.data.fitting import Fit, fit
+from contextual_lqr.data import FittedFleet, FleetDescription, check_logs, fit, sources
+from contextual_lqr.data.transitions import LogReader
 from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write, write_minari
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4]
 
 
-def fitted(*logs: str, **options: Any) -> Fit:
+def fitted(*logs: str, **options: Any) -> FittedFleet:
     return fit(DESCRIPTION, logs, **options)
 
 
@@ -49,13 +52,13 @@ def test_a_log_teaches_what_its_trajectories_teach(
     monkeypatch.setattr(sources, "BATCH", batch)
     frame = cart_rows(MASSES, last_row=last_row)
     done = fitted(write(frame, tmp_path / name))
-    same(done.fleet.decoder, learnt_by_hand(frame))
+    same(done.decoder, learnt_by_hand(frame))
     assert done.report.rows == len(frame)
-    assert done.report.transitions == done.fleet.decoder.rows
+    assert done.report.transitions == done.decoder.rows
     assert done.report.bad_rows == done.report.splits == 0
-    assert done.fleet.context_range == {"mass": (0.7, 4.4)}
-    assert np.abs(done.fleet.decoder.estimate - TRUTH).max() < 0.02
-    assert np.array_equal(done.fleet.decoder.estimate[0], TRUTH[0])  # known, not learnt
+    assert done.context_range == {"mass": (0.7, 4.4)}
+    assert np.abs(done.decoder.estimate - TRUTH).max() < 0.02
+    assert np.array_equal(done.decoder.estimate[0], TRUTH[0])  # known, not learnt
 
 
 def test_files_folders_globs_and_episodes_over_two_files(tmp_path: Path) -> None:
@@ -71,9 +74,9 @@ def test_files_folders_globs_and_episodes_over_two_files(tmp_path: Path) -> None
     ):
         done = fitted(*logs)
         assert done.report.files == 2
-        same(done.fleet.decoder, whole)
+        same(done.decoder, whole)
     write(frame[cut:], tmp_path / "2.parquet")
-    same(fitted(str(tmp_path / "*.parquet")).fleet.decoder, whole)
+    same(fitted(str(tmp_path / "*.parquet")).decoder, whole)
     # Files that count their episodes from 0 again are not taken for one.
     twice = fitted(*[write(cart_rows([2.0], s), tmp_path / f"s{s}.parquet") for s in (1, 2)])
     assert (twice.report.episodes, twice.report.bad_rows) == (4, 0)
@@ -109,15 +112,15 @@ def swapped(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 BAD: dict[str, tuple[Callable[[pl.DataFrame], pl.DataFrame], str, int]] = {
-    "text in a number": (replaced(5, velocity="fast"), "'velocity' is no number", 6),
+    "text in a number": (replaced(5, velocity="fast"), "'velocity' is not a number", 6),
     "nan": (replaced(5, position="NaN"), "'position' is not finite", 6),
     "infinity": (replaced(5, mass="inf"), "'mass' is not finite", 6),
     "a missing state": (replaced(5, position=None), "'position' is missing", 6),
     "a missing input": (replaced(5, force=None), "no inputs, though", 6),
-    "text for an input": (replaced(5, force="x"), "'force' is no number", 6),
+    "text for an input": (replaced(5, force="x"), "'force' is not a number", 6),
     "a missing episode": (replaced(5, episode=None), "'episode' is missing", 6),
     "a missing machine": (replaced(5, machine=None), "'machine' is missing", 6),
-    "half a step": (replaced(5, step="4.5"), "'step' is no whole number", 6),
+    "half a step": (replaced(5, step="4.5"), "'step' is not a whole number", 6),
     "a step twice": (doubled, "its step is there already", 7),
     "steps in disorder": (swapped, "its step is out of order", 7),
     "a context that changes": (replaced(5, mass="2.5"), "'mass' changes inside", 6),
@@ -156,7 +159,7 @@ def test_a_bad_row_is_counted_located_and_set_aside(
     assert kept["position"] == str(change(good)["position"][row - 1]) or kept["position"] is None
     # Nothing else is lost: only transitions that touch the row.
     assert 22 - 2 <= done.report.transitions <= 22
-    assert np.abs(done.fleet.decoder.estimate[1] @ [0, 1, 0, 0, 0.5, 0] - 0.95) < 0.1
+    assert np.abs(done.decoder.estimate[1] @ [0, 1, 0, 0, 0.5, 0] - 0.95) < 0.1
     with pytest.raises(InputError, match=f"row {row}: .*--strict"):
         fitted(log, strict=True, quarantine=tmp_path / "other.csv")
     assert sorted(os.listdir(tmp_path)) == ["aside.csv", f"log.{suffix}"]
@@ -203,11 +206,147 @@ def test_columns_that_are_not_there_or_not_known(tmp_path: Path) -> None:
         fitted(write(listed, tmp_path / "list.parquet"))
 
 
+def test_a_path_that_was_found_is_not_a_glob(tmp_path: Path) -> None:
+    """Brackets and stars in the name of a file that exists mean themselves."""
+    ours, others = cart_rows([1.0]), cart_rows([2.0], first=50)
+    for name, other in (("run[1].parquet", "run1.parquet"), ("a*.csv", "ab.csv")):
+        write(others, tmp_path / other)
+        done = fitted(write(ours, tmp_path / name))
+        assert done.context_range == {"mass": (1.0, 1.0)}
+        same(done.decoder, learnt_by_hand(ours))
+    assert fitted(str(tmp_path / "run*")).report.files == 2  # this one is a glob
+    (tmp_path / "p[1].csv").write_text("position\n1\n")
+    (tmp_path / "p1.csv").write_text("position\n2\n")
+    assert sources.read_numbers(tmp_path / "p[1].csv")["position"].tolist() == [1]
+    write(pl.DataFrame({"x": [1.0]}), tmp_path / "p[1].parquet")
+    write(pl.DataFrame({"x": [2.0]}), tmp_path / "p1.parquet")
+    assert sources.read_numbers(tmp_path / "p[1].parquet")["x"].tolist() == [1]
+
+
+def test_a_log_that_is_named_twice_is_read_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write(cart_rows(MASSES), Path("x.csv"))
+    Path("y.csv").symlink_to("x.csv")
+    assert fitted("x.csv", "./x.csv", "y.csv", "*.csv").report.files == 1
+
+
+TYPES: dict[str, tuple[pl.Expr, str]] = {
+    "a list as episode": (pl.concat_list("episode"), "'episode' must hold numbers or text"),
+    "bytes as episode": (pl.lit(b"\xff").alias("episode"), "'episode' must hold numbers or text"),
+    "a list as machine": (pl.concat_list("machine"), "'machine' must hold numbers or text"),
+    "truth values as state": (pl.lit(True).alias("velocity"), "must hold numbers, not Boolean"),
+    "dates as context": (pl.date(2020, 1, 1).alias("mass"), "must hold numbers, not Date"),
+    "durations as input": (pl.duration(days=1).alias("force"), "must hold numbers, not Duration"),
+    "dates as step": (pl.date(2020, 1, 1).alias("step"), "must hold numbers, not Date"),
+    "no episode": (pl.lit(None).alias("episode"), "row 1: 'episode' is missing"),
+    "no machine": (pl.lit(None).alias("machine"), "row 1: 'machine' is missing"),
+    "no step": (pl.lit(None).alias("step"), "row 1: 'step' is missing"),
+    "no state": (pl.lit(None).alias("velocity"), "row 1: 'velocity' is missing"),
+    "no context": (pl.lit(None).alias("mass"), "row 1: 'mass' is missing"),
+    "no input": (pl.lit(None).alias("force"), "row 1: it has no inputs"),
+}
+
+
+@pytest.mark.parametrize("sort", [False, True])
+@pytest.mark.parametrize(("column", "said"), TYPES.values(), ids=TYPES)
+def test_a_column_of_a_wrong_type_is_refused_in_a_sentence(
+    column: pl.Expr, said: str, sort: bool, tmp_path: Path
+) -> None:
+    log = write(cart_rows(MASSES).with_columns(column), tmp_path / "log.parquet")
+    with pytest.raises(InputError, match=re.escape(said)):
+        fitted(log, sort=sort)
+
+
+@pytest.mark.parametrize("dtype", [pl.UInt64, pl.Int8, pl.String, pl.Categorical, pl.Float64])
+def test_episodes_and_machines_may_be_of_any_type(dtype: Any, tmp_path: Path) -> None:
+    frame = cart_rows(MASSES)
+    number = pl.col("episode").cast(pl.String) if dtype == pl.Categorical else pl.col("episode")
+    typed = frame.with_columns(number.cast(dtype), machine=(pl.col("episode") // 2).cast(pl.UInt8))
+    done = fitted(write(typed, tmp_path / "log.parquet"))
+    same(done.decoder, learnt_by_hand(frame))
+    assert done.alarm is not None
+    assert {one.label for one in done.alarm.machines} == set("01234")
+
+
+def test_the_column_of_machines_may_have_another_name(tmp_path: Path) -> None:
+    serial = FleetDescription.parse(CARTS + '\n[logs]\nmachine = "serial"\n')
+    frame = cart_rows(MASSES)
+    log = write(frame.rename({"machine": "serial"}), tmp_path / "log.parquet")
+    done = fit(serial, log)
+    assert done.report.unused == {}
+    assert {one.label for one in done.alarm.machines} == {f"cart {i}" for i in range(5)}
+    with pytest.raises(InputError, match=r"has no column 'serial' \(is it"):
+        fit(serial, write(frame.rename({"machine": "serialno"}), tmp_path / "log.parquet"))
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+@pytest.mark.parametrize("name", ["log.csv", "log.parquet"])
+def test_every_transition_knows_its_machine(
+    name: str, labelled: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "BATCH", 30)  # across episodes and machines
+    frame = cart_rows(MASSES)
+    log = write(frame if labelled else frame.drop("machine"), tmp_path / name)
+    found = []
+    for batch in LogReader(
+        DESCRIPTION, sources.as_one_part(sources.find_sources([log]))
+    ).transitions():
+        machines, (contexts, *_) = batch.machines(), batch.columns()
+        assert machines.codes.max() < len(machines.names) <= 4
+        found += list(zip(machines.text, contexts["mass"], strict=True))
+        if labelled:  # what a decoder is given: a code for each row of the columns
+            rows = batch.rows.machine[batch.at]
+            assert rows.text == machines.text
+    called = [f"cart {i}" if labelled else f"mass={mass:g}" for i, mass in enumerate(MASSES)]
+    assert found == [one for one in zip(called, MASSES, strict=True) for _ in range(22)]
+
+
+def test_fit_takes_paths_and_says_what_it_found(tmp_path: Path) -> None:
+    (tmp_path / "fleet.toml").write_text(CARTS)
+    write(cart_rows(MASSES), tmp_path / "log.csv")
+    done = fit(tmp_path / "fleet.toml", tmp_path / "log.csv")
+    same(done.decoder, fitted(str(tmp_path / "log.csv")).decoder)
+    assert repr(done) == (
+        "<FittedFleet: 110 rows of 10 episodes, mass 0.7 to 4.4; "
+        "<MisfitReport: 0 of 5 machines stand out>>"
+    )
+    assert check_logs(DESCRIPTION, tmp_path / "log.csv") == done.report
+
+
+@pytest.mark.slow  # which runs without the checks of types
+def test_what_is_no_path_is_refused(tmp_path: Path) -> None:
+    for wrong, said in (((3, "x"), "FleetDescription or"), ((DESCRIPTION, 3), "by their paths")):
+        with pytest.raises(InputError, match=said):
+            fit(*wrong)
+    with pytest.raises(InputError, match="into takes a FittedFleet"):
+        fit(DESCRIPTION, write(cart_rows(MASSES), tmp_path / "log.csv"), into="x")  # type: ignore
+
+
+def test_the_example_of_fit_runs() -> None:
+    found = doctest.DocTestFinder(recurse=False).find(fit, "fit", globs={})
+    assert [doctest.DocTestRunner().run(one).failed for one in found] == [0]
+    assert found[0].examples
+
+
+def test_truth_values_in_minari_are_no_numbers() -> None:
+    episode = SimpleNamespace(
+        id=0, observations=np.zeros((3, 2)), actions=np.zeros((2, 1)), infos={"mass": [True] * 3}
+    )
+    with pytest.raises(InputError, match=r"x, episode 0: 'mass' must be numbers, not of type bool"):
+        sources._minari_frame("x", episode, DESCRIPTION)
+    episode.infos = {"mass": [2.0], "machine": ["cart 7"] * 3}
+    frame = sources._minari_frame("x", episode, DESCRIPTION)
+    assert frame["machine"].to_list() == ["cart 7"] * 3
+    assert frame["mass"].to_list() == [2.0] * 3
+
+
 def test_what_is_no_log(tmp_path: Path) -> None:
     (tmp_path / "log.txt").write_text("x")
     (tmp_path / "log.parquet").write_text("no parquet")
     for name, said in (
-        ("log.txt", "is no log"), ("log.parquet", "cannot read"), ("*.h5", "no log is named"),
+        ("log.txt", "is not a log"), ("log.parquet", "cannot read"), ("*.h5", "no log is named"),
     ):  # fmt: skip
         with pytest.raises(InputError, match=said):
             fitted(str(tmp_path / name))
@@ -220,18 +359,18 @@ def test_mixed_episodes_are_refused_or_sorted(tmp_path: Path) -> None:
     mixed = write(frame.sort("step", "episode"), tmp_path / "mixed.csv")
     with pytest.raises(InputError, match=r"mixed.*--sort"):
         fitted(mixed)
-    same(fitted(mixed, sort=True).fleet.decoder, learnt_by_hand(frame))
+    same(fitted(mixed, sort=True).decoder, learnt_by_hand(frame))
 
 
 def test_adding_is_learning_together(tmp_path: Path) -> None:
     first, second = cart_rows(MASSES[:3], 1), cart_rows(MASSES[3:], 2, first=50)
     logs = [write(f, tmp_path / f"{i}.parquet") for i, f in enumerate((first, second))]
-    one = fitted(logs[0]).fleet
+    one = fitted(logs[0])
     before = one.decoder.rows
-    both = fitted(logs[1], into=one).fleet
+    both = fitted(logs[1], into=one)
     assert one.decoder.rows == before  # a copy was added to
-    same(both.decoder, fitted(*logs).fleet.decoder)
-    one.merge(fitted(logs[1]).fleet)
+    same(both.decoder, fitted(*logs).decoder)
+    one.merge(fitted(logs[1]))
     same(one.decoder, both.decoder)
     assert one.context_range == both.context_range == {"mass": (0.7, 4.4)}
     other = FleetDescription.parse(CARTS.replace("noise_level = 0.01", "noise_level = 0.02"))
@@ -244,8 +383,8 @@ def test_adding_is_learning_together(tmp_path: Path) -> None:
 def test_a_log_is_read_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "BATCH", 50)
     log = write(cart_rows(MASSES, steps=60), tmp_path / "log.parquet")
-    reader, sizes, parts = reading.LogReader(DESCRIPTION, [log]), [], []
-    sizes = [len(batch) for batch in reader.batches(parts.append)]
+    reader, parts = LogReader(DESCRIPTION, sources.as_one_part(sources.find_sources([log]))), []
+    sizes = [len(batch) for batch in reader.transitions(parts.append)]
     assert max(sizes) <= 51
     assert sum(sizes) == 10 * 59
     assert parts == sorted(parts)
@@ -291,7 +430,7 @@ def test_minari_datasets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     frame = cart_rows(MASSES, episodes=1)
     write_minari(frame, "carts/test-v0")
     for log in ("minari:carts/test-v0", str(tmp_path / "carts" / "test-v0")):
-        same(fitted(log).fleet.decoder, learnt_by_hand(frame))
+        same(fitted(log).decoder, learnt_by_hand(frame))
     with pytest.raises(InputError, match="cannot read the Minari dataset"):
         fitted("minari:carts/none-v0")
     text = CARTS.replace("force = {", 'side = "N"\nforce = {').replace("[0.01]", "[1, 1]")

@@ -3,8 +3,9 @@
 import os
 from pathlib import Path
 
-from contextual_lqr.data import FleetDescription, fitting
 from contextual_lqr.data.starting import STARTING_FILE
+
+from contextual_lqr.data import FleetDescription, fitting
 from fleet_logs import cart_rows, write
 
 

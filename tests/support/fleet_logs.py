@@ -7,10 +7,9 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from contextual_lqr.data import FleetDescription
-from contextual_lqr.data.starting import STARTING_FILE
+from contextual_lqr.data import TEMPLATE, FleetDescription
 
-CARTS = STARTING_FILE  # position' = position + 0.1 velocity is known
+CARTS = TEMPLATE  # position' = position + 0.1 velocity is known
 DESCRIPTION = FleetDescription.parse(CARTS)
 TRUTH = np.array([[1, 0.1, 0, 0, 0, 0], [0, 0.95, 0, 0, 0, 0.1]])  # features 1 and 1/mass
 

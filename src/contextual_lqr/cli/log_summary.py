@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Console
@@ -9,9 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from contextual_lqr.cli.terminal import say
-from contextual_lqr.data import FleetDescription
-from contextual_lqr.data.misfit import MisfitReport
-from contextual_lqr.data.report import Report
+from contextual_lqr.data import FleetDescription, LogReport, MachineReport, MisfitReport
 
 _SHOWN = 8  # machines in the table
 
@@ -23,13 +22,12 @@ def say_description(console: Console, fleet: FleetDescription) -> None:
     say(console, f"states    {', '.join(fleet.state_names)}")
     say(console, f"inputs    {', '.join(fleet.input_names)}")
     say(console, f"contexts  {', '.join(fleet.context_names)}")
-    learnt = d - len(known)
-    say(console, f"to learn  {learnt} × {p} numbers")
+    say(console, f"to learn  {d - len(known)} × {p} numbers")
     if known:
         say(console, f"known     the next {', '.join(known)}")
 
 
-def say_report(console: Console, report: Report) -> None:
+def say_report(console: Console, report: LogReport) -> None:
     """What was found in the logs."""
     say(
         console,
@@ -54,24 +52,24 @@ def say_report(console: Console, report: Report) -> None:
         say(console, f"they are in {report.quarantine}")
 
 
-def say_misfit(console: Console, misfit: MisfitReport | None, why: str, aside: Any) -> None:
-    """Which machines do not fit in, and where a fit of one machine alone is better."""
-    if misfit is None:
-        say(console, why)
+def say_alarm(console: Console, alarm: MisfitReport) -> None:
+    """Which machines do not obey the fleet's model, and where a machine's own fit is better."""
+    if alarm.not_run:
+        say(console, alarm.not_run)
         return
-    named = misfit.named
+    named, count = alarm.named, len(alarm.machines)
     if not named:
-        say(console, f"none of {len(misfit.machines)} machines stands out")
-    elif 2 * len(named) > len(misfit.machines):
+        say(console, f"none of {count} machines stands out")
+    elif 2 * len(named) > count:
         say(
             console,
-            f"{len(named)} of {len(misfit.machines)} machines stand out: the description, not the "
-            "machines, is likely wrong; is a feature missing?",
+            f"{len(named)} of {count} machines stand out: the description, not the machines, is "
+            "likely wrong; is a feature missing?",
         )
     else:
+        aside = ", and set aside" if alarm.set_aside else ""
         verb = "does" if len(named) == 1 else "do"
-        what = f"{len(named)} of {len(misfit.machines)} machines {verb} not obey the fleet's model"
-        say(console, what + (", and set aside" if aside else "") + ":")
+        say(console, f"{len(named)} of {count} machines {verb} not obey the fleet's model{aside}:")
     if named:
         table = Table(box=None, pad_edge=False)
         for column in ("machine", "p-value", "why"):
@@ -81,34 +79,28 @@ def say_misfit(console: Console, misfit: MisfitReport | None, why: str, aside: A
         console.print(table)
         if len(named) > _SHOWN:
             say(console, f"and {len(named) - _SHOWN} more")
-    kept = [one for one in misfit.machines if not one.named]
-    local = [one for one in kept if one.local_is_better]
-    say(
-        console,
-        f"held-out steps: the fleet's fit is better than a machine's own for "
-        f"{len(kept) - len(local)} of {len(kept)}",
-    )
+    kept = [one for one in alarm.machines if not one.named]
+    local = sorted((one for one in kept if one.local_is_better), key=_ratio)
+    better = f"{len(kept) - len(local)} of {len(kept)}"
+    say(console, f"held-out steps: the fleet's fit is better than a machine's own for {better}")
     if local:
-        worst = sorted(local, key=lambda one: one.local_error / one.fleet_error)[:_SHOWN]
-        names = "; ".join(f"{one.label} ({one.local_error / one.fleet_error:.2f})" for one in worst)
+        names = "; ".join(f"{one.label} ({_ratio(one):.2f})" for one in local[:_SHOWN])
         say(console, f"not for, with the ratio of the errors: {names}")
 
 
-def facts(report: Report, misfit: MisfitReport | None, why: str, aside: tuple[str, ...]) -> Any:
+def facts(report: LogReport, alarm: MisfitReport) -> dict[str, Any]:
     """The same for JSON."""
-    from dataclasses import asdict
-
-    machines = None
-    if misfit is not None:
-        machines = [
-            asdict(one) | {"local_is_better": one.local_is_better} for one in misfit.machines
-        ]
+    machines = [asdict(one) | {"local_is_better": one.local_is_better} for one in alarm.machines]
     return {
         "logs": asdict(report),
-        "machines": machines,
-        "why_no_alarm": why or None,
-        "set_aside": list(aside),
+        "machines": None if alarm.not_run else machines,
+        "why_no_alarm": alarm.not_run or None,
+        "set_aside": list(alarm.set_aside),
     }
+
+
+def _ratio(one: MachineReport) -> float:
+    return one.local_error / one.fleet_error
 
 
 def _count(n: int, what: str) -> str:

@@ -13,7 +13,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.data import FittedFleet
-from contextual_lqr.data.tables import read_frame
+from contextual_lqr.data.sources import read_table
 from contextual_lqr.errors import InputError
 
 
@@ -59,7 +59,7 @@ def read_machines(path: Path, names: Sequence[str]) -> Machines:
     """A machine a row, from CSV or Parquet; other columns are ignored, `machine` is its name."""
     import polars as pl
 
-    frame = read_frame(path)
+    frame = read_table(path)
     if missing := [name for name in names if name not in frame.columns]:
         raise InputError(f"{path} lacks the column {_listed(missing)} of the context")
     if not len(frame):

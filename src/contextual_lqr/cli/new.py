@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from contextual_lqr.cli.terminal import say
-from contextual_lqr.data.starting import STARTING_FILE
+from contextual_lqr.data import TEMPLATE
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write
 
@@ -22,5 +22,5 @@ def new(path: Path, /) -> None:
     """
     if path.exists():
         raise InputError(f"{path} exists already, and is left as it is")
-    atomic_write(path, STARTING_FILE.encode())
+    atomic_write(path, TEMPLATE.encode())
     say(Console(), f"{path} is written: change it to your fleet")

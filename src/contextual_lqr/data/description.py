@@ -1,7 +1,4 @@
-"""What a fleet is, as its user writes it down in `fleet.toml`.
-
-It is read by fleet_toml.py, which says all that is wrong with the file at once.
-"""
+"""What a fleet is, as its user writes it down in `fleet.toml`."""
 
 from __future__ import annotations
 
@@ -24,10 +21,14 @@ from contextual_lqr.data.toml_errors import DescriptionError
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import QuadraticCost
 
+LONGEST_HORIZON = 1_000_000
+_LEARNING = ("states", "inputs", "contexts", "context_map", "noise_level", "regularisation")
+_TASK = ("horizon", "start", "Q", "R", "final_Q", "targets")
+
 
 @dataclass(frozen=True)
 class Quantity:
-    """One state, input or context: its name, unit, and bounds.
+    """One state, input or context: its name, unit and bounds.
 
     A `constant` state is always 1; logs need not have it.
     """
@@ -39,9 +40,9 @@ class Quantity:
     constant: bool = False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FleetDescription:
-    """A fleet, its task, and what is known of it before any log. Made by `read` and `parse`."""
+    """A fleet, its task, and what is known about it before any log; see `read` and `parse`."""
 
     text: str
     states: tuple[Quantity, ...]
@@ -57,20 +58,23 @@ class FleetDescription:
     noise_level: float
     regularisation: float
     known: Mapping[int, Float[Array, " p"]]
+    machine_column: str | None = None  # of logs; if it is not given, `machine` where they have it
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> FleetDescription:
-        """The description in a file; the files it names are looked for beside it."""
+        """Read a description from a file; files it names are looked up beside it."""
         try:
             text = Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError:
-            raise DescriptionError([f"{path}: this is not text in UTF-8"]) from None
+            raise DescriptionError(
+                [f"{path}: this is not text in UTF-8; a description is a TOML file"]
+            ) from None
         except FileNotFoundError:
             raise InputError(
                 f"there is no file {path}; `contextual-lqr new {path}` writes one to start from"
             ) from None
-        except OSError as error:
-            raise InputError(f"cannot read {path}: {error.strerror}") from error
+        except (OSError, ValueError) as error:  # ValueError: a null byte in the name
+            raise InputError(f"cannot read {path}: {_reason(error)}") from error
         return cls.parse(text, str(path), folder=Path(path).parent)
 
     @classmethod
@@ -83,10 +87,10 @@ class FleetDescription:
         targets: Array | None = None,
         horizon: int | None = None,
     ) -> FleetDescription:
-        """The description a text holds; `targets` and `horizon` stand for those it names."""
-        from contextual_lqr.data.fleet_toml import Reader  # which makes descriptions
+        """Read a description from text; `targets` and `horizon` replace those it names."""
+        from contextual_lqr.data.fleet_file import FleetFile  # which makes descriptions
 
-        return Reader(text, name, folder or Path(), targets).description(horizon)
+        return FleetFile(text, name, folder or Path(), targets).description(horizon)
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -104,9 +108,14 @@ class FleetDescription:
         return tuple(one.name for one in self.contexts)
 
     @property
-    def logged_states(self) -> tuple[str, ...]:
-        """The states that a log must have: all but the constant ones."""
-        return tuple(one.name for one in self.states if not one.constant)
+    def quantities(self) -> tuple[Quantity, ...]:
+        """States, inputs and contexts."""
+        return self.states + self.inputs + self.contexts
+
+    @property
+    def logged(self) -> tuple[Quantity, ...]:
+        """The quantities that a log must have: all but constant states."""
+        return tuple(one for one in self.quantities if not one.constant)
 
     @property
     def units(self) -> dict[str, str]:
@@ -117,11 +126,6 @@ class FleetDescription:
     def bounds(self) -> dict[str, tuple[float, float]]:
         """The bounds of every state, input and context; infinite where there are none."""
         return {one.name: (one.low, one.high) for one in self.quantities}
-
-    @property
-    def quantities(self) -> tuple[Quantity, ...]:
-        """States, inputs and contexts."""
-        return self.states + self.inputs + self.contexts
 
     @cached_property
     def cost(self) -> QuadraticCost:
@@ -140,8 +144,9 @@ class FleetDescription:
     def with_horizon(self, horizon: int) -> FleetDescription:
         """The same fleet with a task of another length; the last target is held."""
         require(
-            isinstance(horizon, int) and horizon >= 2,
-            f"the horizon must be a whole number of at least 2, not {horizon!r}",
+            type(horizon) is int and 2 <= horizon <= LONGEST_HORIZON,
+            f"the horizon must be a whole number of at least 2 and at most {LONGEST_HORIZON:,}, "
+            f"not {horizon!r}",
         )
         targets = self.targets
         if targets is not None:
@@ -155,19 +160,26 @@ class FleetDescription:
         )
 
     def differences(self, other: FleetDescription, *, task: bool = True) -> list[str]:
-        """What tells two descriptions apart; without `task`, in what a decoder learns by."""
-        pairs: dict[str, tuple[Any, Any]] = {
-            name: (getattr(self, name), getattr(other, name))
-            for name in ("states", "inputs", "contexts", "context_map")
-        }
-        pairs["noise_level"] = self.noise_level, other.noise_level
-        pairs["regularisation"] = self.regularisation, other.regularisation
-        pairs["known"] = tuple(
-            {i: row.tolist() for i, row in one.known.items()} for one in (self, other)
-        )  # type: ignore[assignment]
-        if task:
-            pairs["horizon"] = self.horizon, other.horizon
-            for name in ("start", "Q", "R", "final_Q", "targets"):
-                mine, its = getattr(self, name), getattr(other, name)
-                pairs[name] = tuple(None if a is None else a.tolist() for a in (mine, its))  # type: ignore[assignment]
-        return [name for name, (mine, its) in pairs.items() if mine != its]
+        """What differs between two descriptions; without `task`, only what affects learning."""
+        names = (*_LEARNING, *(_TASK if task else ()))
+        odd = [name for name in names if not _equal(getattr(self, name), getattr(other, name))]
+        mine, its = (
+            {i: row.tolist() for i, row in sorted(one.known.items())} for one in (self, other)
+        )
+        return odd if mine == its else [*odd, "known"]
+
+    def __repr__(self) -> str:
+        kinds = ("states", "inputs", "contexts")
+        named = (", ".join(one.name for one in getattr(self, kind)) for kind in kinds)
+        said = "; ".join(f"{kind} {names}" for kind, names in zip(kinds, named, strict=True))
+        return f"<FleetDescription: {said}; horizon {self.horizon}>"
+
+
+def _equal(mine: Any, its: Any) -> bool:
+    if isinstance(mine, Array) or isinstance(its, Array):
+        return np.array_equal(mine, its)
+    return bool(mine == its)
+
+
+def _reason(error: OSError | ValueError) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -36,7 +36,7 @@ def known_row(
     odd = [name for name in expression.names if name not in names]
     require(not odd, f"'{text}' uses {', '.join(odd)}, which is no state, input or context")
     rng = np.random.default_rng(0)
-    values = {one.name: rng.uniform(*_finite(one), _CONTEXTS) for one in contexts}
+    values = {one.name: _between(*_finite(one), rng.random(_CONTEXTS)) for one in contexts}
 
     def at(points: Array) -> Array:
         """The expression at (contexts, d+m) points."""
@@ -76,6 +76,10 @@ def known_row(
     nearest = np.round(row, 12)
     exact = np.abs(nearest - row) <= 1e-13 * np.maximum(np.abs(row), 1)
     return read_only(np.where(exact, nearest, row))
+
+
+def _between(low: float, high: float, share: Array) -> Array:
+    return np.asarray(low * (1 - share) + high * share)  # high - low may overflow
 
 
 def _finite(one: Quantity) -> tuple[float, float]:

@@ -4,8 +4,8 @@ A machine with a wrong mass on its label, or a broken actuator, is tested agains
 *other* machines, Θ̂ with factor R. Let its rows [z x'] have the factor [[D, E], [0, T]], with the
 thin SVD D = U S Wᵀ of rank r. Under the fleet's model, coordinate by coordinate:
 
-    dynamics   δ = UᵀE - S WᵀΘ̂ᵀ has covariance σ² (I + CᵀC), C = R⁻ᵀ W S: what is left after the
-               others' own doubt; ‖(I + CᵀC)^(-1/2) δ‖² / (r σ̂²) ~ F(r, ν)
+    dynamics   δ = UᵀE - S WᵀΘ̂ᵀ has covariance σ² (I + CᵀC), C = R⁻ᵀ W S, with the uncertainty
+               of the others' fit; ‖(I + CᵀC)^(-1/2) δ‖² / (r σ̂²) ~ F(r, ν)
     noise      what no Θ at all explains, ‖T‖² + ‖(I - UUᵀ)E‖², over (n - r) σ̂² ~ F(n - r, ν)
     whiteness  successive residuals are uncorrelated: Student's t of their correlation
 
@@ -29,7 +29,7 @@ from scipy import special
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.factors import solve_triangle, triangle
-from contextual_lqr.data.machines import Machine
+from contextual_lqr.data.machine_factors import FactorsByMachine, MachineFactors
 
 LEAST_MACHINES = 4
 LEAST_PAIRS = 20
@@ -39,7 +39,7 @@ _FLOOR = 1e-3  # of the noise level: a coordinate with less is exact, but for ro
 
 @dataclass(frozen=True)
 class MachineReport:
-    """One machine: its p-value, corrected for the number of machines, and what speaks most."""
+    """One machine: its p-value, corrected for the number of machines, and the strongest reason."""
 
     label: str
     episodes: int
@@ -57,20 +57,29 @@ class MachineReport:
         return self.local_error < self.fleet_error
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class MisfitReport:
-    """All machines, the worst first."""
+    """All machines, the worst first; if the alarm did not run, none, and `not_run` says why."""
 
-    machines: tuple[MachineReport, ...]
+    machines: tuple[MachineReport, ...] = ()
+    not_run: str = ""
+    set_aside: tuple[str, ...] = ()  # the machines that were left out of the fit
 
     @property
     def named(self) -> tuple[MachineReport, ...]:
         """Those that do not obey the fleet's model."""
         return tuple(one for one in self.machines if one.named)
 
+    def __repr__(self) -> str:
+        if self.not_run:
+            return f"<MisfitReport: {self.not_run}>"
+        labels = "".join(f", {one.label!r}" for one in self.named[:5])
+        said = f"{len(self.named)} of {len(self.machines)} machines stand out"
+        return f"<MisfitReport: {said}{labels}>"
+
 
 def find_misfits(
-    machines: Sequence[Machine],
+    factors: FactorsByMachine,
     empty: Decoder,
     state_names: Sequence[str],
     *,
@@ -78,6 +87,14 @@ def find_misfits(
     level: float = LEVEL,
 ) -> MisfitReport:
     """Test every machine; `empty` is a new decoder of the fleet, `before` what it knew earlier."""
+    machines = factors.machines
+    if factors.too_many:
+        return MisfitReport(
+            not_run="there are too many machines for the misfit alarm; a column `machine` says "
+            "which episodes are of one"
+        )
+    if len(machines) < LEAST_MACHINES:
+        return MisfitReport(not_run=f"the misfit alarm needs at least {LEAST_MACHINES} machines")
     fleet = _Fleet(machines, empty, before)
     accepted = fleet.core(0.75)
     for _ in range(20):
@@ -89,7 +106,7 @@ def find_misfits(
         accepted = grown
     reports = [
         MachineReport(
-            machine.label,
+            machine.name,
             machine.episodes,
             sum(machine.rows),
             float(np.exp(log_p[i])),
@@ -103,14 +120,14 @@ def find_misfits(
     return MisfitReport(tuple(sorted(reports, key=lambda one: one.log_p_value)))
 
 
-def without(
-    machines: Sequence[Machine], named: Sequence[str], empty: Decoder, before: Decoder | None
+def fit_without(
+    factors: FactorsByMachine, named: Sequence[str], empty: Decoder, before: Decoder | None
 ) -> Decoder:
     """What the other machines teach, and what was learnt before."""
-    kept = [one for one in machines if one.label not in named]
     decoder = empty.copy() if before is None else before.copy()
-    for one in kept:
-        decoder.merge(_decoder(empty, one.factor, sum(one.rows), one.episodes, one.ignored))
+    for one in factors.machines:
+        if one.name not in named:
+            decoder.merge(_decoder(empty, one.factor, sum(one.rows), one.episodes, one.ignored))
     return decoder
 
 
@@ -127,7 +144,7 @@ class _Test:
     def reason(self, names: Sequence[str]) -> str:
         name = names[self.coordinate]
         if self.kind == "dynamics":
-            return f"'{name}' moves otherwise than the fleet predicts"
+            return f"'{name}' does not behave as the fleet predicts"
         if self.kind == "noise":
             return f"the noise of '{name}' is {self.size:.3g} times the fleet's"
         return f"successive errors of '{name}' are correlated, by {self.size:+.2f}"
@@ -136,7 +153,9 @@ class _Test:
 class _Fleet:
     """Machines, and the fits of all others for each of them."""
 
-    def __init__(self, machines: Sequence[Machine], empty: Decoder, before: Decoder | None) -> None:
+    def __init__(
+        self, machines: Sequence[MachineFactors], empty: Decoder, before: Decoder | None
+    ) -> None:
         self.machines, self.empty, self.before = machines, empty, before
         self.factors = [one.factor for one in machines]
         self.rows = np.array([sum(one.rows) for one in machines])
@@ -214,7 +233,7 @@ def _residual(factor: Array, theta: Array) -> Array:
     return np.asarray(factor[:, p:] - factor[:, :p] @ theta.T)
 
 
-def _tested(machine: Machine, factor: Array, others: Decoder) -> _Test:
+def _tested(machine: MachineFactors, factor: Array, others: Decoder) -> _Test:
     theta, R = others.estimate, others.factor
     d, p = theta.shape
     D, E, T = factor[:p, :p], factor[:p, p:], factor[p:, p:]
@@ -230,7 +249,7 @@ def _tested(machine: Machine, factor: Array, others: Decoder) -> _Test:
     root = triangle(np.eye(r), C) if r else np.eye(0)  # rootᵀ root = I + CᵀC
     white = solve_triangle(root, delta, transposed=True) if r else delta
     for i in others.known:
-        white[:, i] = delta[:, i]  # the others' doubt does not enter
+        white[:, i] = delta[:, i]  # what is known has no uncertainty
     names: list[tuple[str, int, float]] = []
     logs: list[Array] = []
 

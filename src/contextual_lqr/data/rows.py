@@ -1,17 +1,18 @@
-"""Rows of logs as arrays: as they are read, linked to the rows after them, and as transitions."""
+"""Rows of a log as arrays: numbers as floats, labels as small integers."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Float, Num
+from jaxtyping import Bool, Int, Num
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.screening import BadRows
 from contextual_lqr.errors import InputError
 
 if TYPE_CHECKING:
@@ -19,238 +20,194 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Transitions:
-    """Some transitions: contexts and arrays with a row for each.
+class Labels:
+    """Labels as small integers: row i has `names[codes[i]]`, or codes[i] itself without names."""
 
-    `follows` says which row is the next step of the same episode as the row before it here,
-    `begins` with which an episode begins.
-    """
+    codes: Int[Array, " n"]
+    names: list[str] | None = None
 
-    contexts: dict[str, Float[Array, " n"]]
-    states: Float[Array, "n d"]
-    inputs: Float[Array, "n m"]
-    after: Float[Array, "n d"]
-    steps: Num[Array, " n"]
-    follows: Bool[Array, " n"]
-    begins: Bool[Array, " n"]
-    machines: Array | None  # labels, if there is such a column
+    @classmethod
+    def of(cls, series: pl.Series) -> Labels:
+        """A column of text, or of whatever else can be written as text."""
+        import polars as pl
+
+        runs = series.rle().struct.unnest()  # labels come in runs: few are looked at
+        numbers: dict[str, int] = {}
+        codes = [
+            numbers.setdefault(name, len(numbers))
+            for name in runs["value"].cast(pl.String).fill_null("")
+        ]
+        return cls(np.repeat(np.array(codes, int), runs["len"].to_numpy()), list(numbers))
+
+    def __getitem__(self, at: Array | list[int] | slice) -> Labels:
+        return Labels(self.codes[at], self.names)
 
     @property
-    def episodes(self) -> int:
-        """How many episodes, or parts of split ones, begin here."""
-        return int(self.begins.sum())
+    def text(self) -> list[str]:
+        """The labels themselves."""
+        codes = self.codes.tolist()
+        return [str(code) if self.names is None else self.names[code] for code in codes]
 
-    def __len__(self) -> int:
-        return len(self.states)
+    def after(self, first: Labels) -> Labels:
+        """These, and before them the one that `first` holds."""
+        if self.names is None and first.names is None:
+            return Labels(np.concatenate((first.codes, self.codes)))
+        codes, names, (label,) = self.codes, self.names, first.text
+        if names is None:  # numbers here, text there
+            values, codes = np.unique(codes, return_inverse=True)
+            names = Labels(values).text
+        names = names if label in names else [*names, label]
+        return Labels(np.concatenate(([names.index(label)], codes)), names)
 
 
 @dataclass(frozen=True)
-class Columns:
-    """A batch as arrays; missing and unreadable values are NaN.
+class Rows:
+    """Rows of one frame as arrays; missing and unreadable values are NaN.
 
-    The row carried over from the batch before, if there is one, is the first row of all. Most
-    columns are only gathered from, so their values are not copied to make room for it.
+    A row that was carried over is the first of all. Columns are not copied to make room for it:
+    `values` are those of the frame's own rows.
     """
 
-    frame: Any  # as it was read
-    first: int  # where its first row is in the file, counted from 1
+    frame: pl.DataFrame  # as it was read
     source: str
-    episode: Array  # integers, or objects
-    step: Array  # integers where the file has them
-    machine: Array | None
-    values: dict[str, Array]  # without the row carried over
-    origin: Array | None = None  # which rows of the frame these are, unless all
-    carried: Columns | None = None
+    first: int  # where its first row is in the file, counted from 1
+    origin: Int[Array, " own"]  # which rows of the frame these are
+    episode: Labels
+    step: Num[Array, " n"]  # integers where the file has them
+    machine: Labels | None
+    values: dict[str, Num[Array, " own"]]
+    carried: Rows | None = None
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, source: str, first: int, about: FleetDescription) -> Rows:
+        """What cannot be read as a number becomes NaN."""
+        import polars as pl
+
+        step, episode = frame["step"], frame["episode"]
+        values = _floats(frame, [one.name for one in about.logged], source)
+        values |= {one.name: np.ones(len(frame)) for one in about.states if one.constant}
+        if step.dtype.is_signed_integer() and not step.null_count():
+            steps = step.cast(pl.Int64).to_numpy()
+        else:
+            steps = _floats(frame, ["step"], source)["step"]
+        machine = _labels(frame["machine"], source) if "machine" in frame.columns else None
+        if episode.dtype.is_integer() and episode.dtype != pl.UInt64 and not episode.null_count():
+            episodes = Labels(episode.cast(pl.Int64).to_numpy())
+        else:
+            episodes = _labels(episode, source)
+        origin = np.arange(len(frame))
+        return cls(frame, source, first, origin, episodes, steps, machine, values)
 
     def __len__(self) -> int:
         return len(self.step)
 
-    def column(self, name: str) -> Array:
+    @property
+    def same_episode(self) -> Bool[Array, " pairs"]:
+        """Whether each row but the first has the episode of the row before it."""
+        return np.asarray(self.episode.codes[1:] == self.episode.codes[:-1])
+
+    def column(self, name: str) -> Num[Array, " n"]:
         """The values of all rows."""
         if self.carried is None:
             return self.values[name]
         return np.concatenate((self.carried.values[name], self.values[name]))
 
-    def gather(self, name: str, at: Array, out: Array) -> None:
-        """The values of some rows, in their order."""
-        if self.carried is not None:
-            at = at - 1
-        np.take(self.values[name], at, out=out, mode="clip")  # other modes would buffer it
-        if self.carried is not None and len(at) and at[0] < 0:
-            out[0] = self.carried.values[name][0]
+    def missing(self, name: str) -> Bool[Array, " n"]:
+        """Where there is no value, though the row is good: inputs of a last state."""
+        first = [] if self.carried is None else np.isnan(self.carried.values[name])
+        return np.concatenate((np.asarray(first, bool), np.isnan(self.values[name])))
 
-    def numbers(self, at: Array) -> Array:
-        """Where rows are in the file, counted from 1."""
-        own = np.arange(len(self.frame)) if self.origin is None else self.origin
-        own = own + self.first
-        if self.carried is not None:
-            own = np.concatenate((self.carried.numbers(np.zeros(1, int)), own))
-        return np.asarray(own[at])
+    def context(self, about: FleetDescription) -> dict[str, Array]:
+        """The columns that must not change along an episode."""
+        columns = {name: self.column(name) for name in about.context_names}
+        return columns if self.machine is None else columns | {"machine": self.machine.codes}
 
-    def raw(self, at: Array) -> pl.DataFrame:
+    def originals(self, at: Array, reason: str) -> Iterator[BadRows]:
         """Rows as they were read."""
-        frame = self.frame if self.origin is None else self.frame[self.origin]
         if self.carried is not None:
-            frame = _stack(self.carried.frame, frame)
-        chosen: pl.DataFrame = frame[at]
-        return chosen
+            if len(at) and at[0] == 0:
+                yield from self.carried.originals(at[:1], reason)
+                at = at[1:]
+            at = at - 1
+        if len(at):
+            own = self.origin[at]
+            yield BadRows(self.frame[own], self.source, own + self.first, reason)
 
-    def take(self, kept: Array) -> Columns:
+    def take(self, kept: Array) -> Rows:
         """Some of the rows; the one carried over always."""
         own = kept if self.carried is None else kept[1:] - 1
-        return Columns(
-            self.frame,
-            self.first,
-            self.source,
-            self.episode[kept],
-            self.step[kept],
-            None if self.machine is None else self.machine[kept],
-            {name: column[own] for name, column in self.values.items()},
-            own if self.origin is None else self.origin[own],
-            self.carried,
+        return replace(
+            self._keyed(kept),
+            origin=self.origin[own],
+            values={name: column[own] for name, column in self.values.items()},
         )
 
-    def after(self, carried: Columns) -> Columns:
-        """The batch, and before it the row carried over."""
-        machine = None
-        if self.machine is not None and carried.machine is not None:
-            machine = np.concatenate((carried.machine, self.machine))
+    def after(self, carried: Rows) -> Rows:
+        """The rows, and before them the one carried over."""
+        machine = self.machine
+        if machine is not None and carried.machine is not None:
+            machine = machine.after(carried.machine)
         return replace(
             self,
-            episode=np.concatenate((carried.episode, self.episode)),
+            episode=self.episode.after(carried.episode),
             step=np.concatenate((carried.step, self.step)),
             machine=machine,
             carried=carried,
         )
 
-    def last(self) -> Columns:
-        """A copy of the last row, which does not keep the batch alive."""
+    def own(self) -> Rows:
+        """The rows without the one carried over."""
+        return replace(self._keyed(slice(1, None)), carried=None)
+
+    def seam(self) -> Rows:
+        """The row carried over and the first after it, as two rows of one table."""
+        pair = self.take(np.array([0, 1]))
+        values = {name: pair.column(name) for name in self.values}
+        return replace(pair, origin=np.zeros(2, int), values=values, carried=None)
+
+    def last(self) -> Rows:
+        """The last row alone."""
         if self.carried is not None and len(self) == 1:
             return self.carried
-        place = len(self.frame) - 1 if self.origin is None else int(self.origin[-1])
-        end = np.array([-1])
-        return Columns(
-            self.frame[[place]],
-            self.first + place,
-            self.source,
-            self.episode[end],
-            self.step[end],
-            None if self.machine is None else self.machine[end],
-            {name: column[end] for name, column in self.values.items()},
+        place, row = int(self.origin[-1]), self._keyed([-1])
+        return replace(
+            row,
+            frame=self.frame[place : place + 1],
+            first=self.first + place,
+            origin=np.array([0]),
+            values={name: column[-1:].copy() for name, column in self.values.items()},
+            carried=None,
         )
 
-
-@dataclass(frozen=True)
-class LinkedRows:
-    """A batch of good rows, and which of them lead to the row after them."""
-
-    description: FleetDescription
-    columns: Columns
-    at: Array
-    begins: Array
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def only(self, which: Bool[Array, " n"]) -> LinkedRows:
-        """Some of the transitions."""
-        return replace(self, at=self.at[which], begins=self.begins[which])
-
-    def teach(self, decoder: Decoder) -> None:
-        """Let a decoder learn the transitions, from the columns as they were read."""
-        at, begins, values = self.at, self.begins, self.columns.values
-        if (carried := self.columns.carried) is not None:
-            over = int(len(at) > 0 and at[0] == 0)  # whether the row carried over leads on
-            first = {name: column[:1] for name, column in values.items()}
-            self._teach(decoder, carried.values, first, at[:over], begins[:over])
-            at, begins = at[over:] - 1, begins[over:]
-        now = {name: column[:-1] for name, column in values.items()}
-        then = {name: column[1:] for name, column in values.items()}
-        self._teach(decoder, now, then, at, begins)
-
-    def _teach(
-        self,
-        decoder: Decoder,
-        now: dict[str, Array],
-        then: dict[str, Array],
-        at: Array,
-        begins: Array,
-    ) -> None:
-        """Rows of `now` lead to the rows at the same places in `then`."""
-        if not len(at):
-            return
-        names = self.description
-        contexts = {name: now[name] for name in names.context_names}
-        ones = np.ones(len(now[names.input_names[0]]))
-        states, after = (
-            [ones if one.constant else values[one.name] for one in names.states]
-            for values in (now, then)
-        )
-        inputs = [now[name] for name in names.input_names]
-        episodes = int(np.count_nonzero(begins))
-        decoder.update_columns(contexts, states, inputs, after, chosen=at, episodes=episodes)
-
-    def transitions(self) -> Transitions:
-        """The transitions as arrays of their own."""
-        at, batch, names = self.at, self.columns, self.description
-        states, after = (np.empty((len(at), len(names.states)), order="F") for _ in range(2))
-        played = np.empty((len(at), len(names.inputs)), order="F")
-        contexts = {name: np.empty(len(at)) for name in names.context_names}
-        then = at + 1
-        for j, one in enumerate(names.states):
-            if one.constant:
-                states[:, j] = after[:, j] = 1
-            else:
-                batch.gather(one.name, at, states[:, j])
-                batch.gather(one.name, then, after[:, j])
-        for j, one in enumerate(names.inputs):
-            batch.gather(one.name, at, played[:, j])
-        for name, column in contexts.items():
-            batch.gather(name, at, column)
-        follows = np.zeros(len(at), bool)
-        follows[1:] = np.diff(at) == 1
-        machines = None if batch.machine is None else batch.machine[at]
-        return Transitions(
-            contexts, states, played, after, batch.step[at], follows, self.begins, machines
-        )
+    def _keyed(self, kept: Array | list[int] | slice) -> Rows:
+        machine = None if self.machine is None else self.machine[kept]
+        return replace(self, episode=self.episode[kept], step=self.step[kept], machine=machine)
 
 
-def columns_of(frame: pl.DataFrame, source: str, first: int, about: FleetDescription) -> Columns:
-    """The batch as arrays; what cannot be read as a number becomes NaN."""
+def _floats(frame: pl.DataFrame, names: list[str], source: str) -> dict[str, Array]:
+    """Columns as floats; NaN where there is no number."""
     import polars as pl
 
-    values = {}
-    for name in (*about.logged_states, *about.input_names, *about.context_names, "step"):
-        series = frame[name]
-        if name == "step" and series.dtype.is_signed_integer() and not series.null_count():
-            series = series.cast(pl.Int64)
-        elif series.dtype != pl.Float64:
-            if not (series.dtype.is_numeric() or series.dtype in (pl.String, pl.Null)):
-                raise InputError(
-                    f"{source}: the column '{name}' must hold numbers, not {series.dtype}"
-                )
-            if series.dtype == pl.String:
-                series = series.str.strip_chars()
-            series = series.cast(pl.Float64, strict=False)
-        if series.null_count():
-            series = series.fill_null(math.nan)  # to_numpy would do that more slowly
-        values[name] = series.to_numpy()
-    step = values.pop("step")
-    machine = frame["machine"].cast(pl.String).to_numpy() if "machine" in frame.columns else None
-    episode = frame["episode"]
-    integers = episode.dtype.is_integer() and not episode.null_count()
-    ids = episode.to_numpy() if integers else episode.cast(pl.String).to_numpy()
-    return Columns(frame, first, source, ids, step, machine, values)
+    numbers = []
+    for name in names:
+        dtype, number = frame[name].dtype, pl.col(name)
+        if dtype == pl.Float64 and not frame[name].null_count():
+            continue  # as it is
+        if dtype == pl.String:
+            number = number.str.strip_chars()
+        elif not (dtype.is_numeric() or dtype == pl.Null):
+            raise InputError(f"{source}: the column '{name}' must hold numbers, not {dtype}")
+        numbers.append(number.cast(pl.Float64, strict=False).fill_null(math.nan))
+    frame = frame.with_columns(numbers)
+    return {name: frame[name].to_numpy() for name in names}
 
 
-def same_episode(episode: Array) -> Array:
-    """Whether each row but the first has the episode of the row before it."""
-    return np.asarray(episode[1:] == episode[:-1], bool)
-
-
-def _stack(above: pl.DataFrame, below: pl.DataFrame) -> pl.DataFrame:
+def _labels(series: pl.Series, source: str) -> Labels:
     import polars as pl
 
-    if above.schema == below.schema:
-        return pl.concat([above, below])
-    return pl.concat([above.cast(pl.String), below.cast(pl.String)], how="diagonal")
+    try:
+        return Labels.of(series)
+    except pl.exceptions.PolarsError:
+        raise InputError(
+            f"{source}: the column '{series.name}' must hold numbers or text, not {series.dtype}"
+        ) from None
