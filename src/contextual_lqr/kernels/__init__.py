@@ -31,7 +31,7 @@ try:
         scatter,
         transferred_costs,
     )
-    from contextual_lqr.kernels.native import processor as compiled
+    from contextual_lqr.kernels.bindings import processor as compiled
 except ImportError as missing:
     from contextual_lqr.kernels.reference import (
         best_decoder,

@@ -14,6 +14,8 @@ from numpy import ndarray as Array
 from contextual_lqr.kernels import native
 from contextual_lqr.kernels.reference import Best, Outcome
 
+processor: str = native.processor
+
 
 def recursions(
     A: Array,

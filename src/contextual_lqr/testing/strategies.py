@@ -70,7 +70,8 @@ class _Watched:
         self._expect(_learnt(self.agent) == before, "choose changes what was learnt")
         H, d, m = problem.cost.horizon, problem.cost.state_size, problem.cost.input_size
         self._numbers("the gains", choice.policy.gains, (H - 1, m, d))
-        self._numbers("theta", choice.theta, self.agent.decoder.estimate.shape)
+        if choice.theta is not None:
+            self._numbers("theta", choice.theta, self.agent.decoder.estimate.shape)
         promised = choice.promised_cost
         self._expect(0 <= promised < np.inf, f"promised_cost is {promised}, no finite cost")
         self._covariance(choice.dither, (H - 1, m, m))
