@@ -17,15 +17,17 @@ one on top of the other, and λ is counted once.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache, wraps
+from threading import RLock
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.evidence import Digests, episode_digests
 from contextual_lqr.belief.factors import block_rows, solve_triangle, tall_triangle, triangle
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_store import MachineStore, lagged_rows
@@ -40,6 +42,20 @@ from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, Trajector
 FORMAT_VERSION = 2
 
 _EPSILON = float(np.finfo(np.float64).eps)
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _one_at_a_time(method: Method) -> Method:
+    """Threads that teach one decoder wait for one another."""
+
+    @wraps(method)
+    def guarded(self: Decoder, *given: Any, **named: Any) -> Any:
+        with self._lock:
+            return method(self, *given, **named)
+
+    return guarded  # type: ignore[return-value]
 
 
 class Decoder:
@@ -79,6 +95,9 @@ class Decoder:
         self.episodes = 0
         self.rows = 0
         self.ignored_rows = 0
+        self.repeats = 0  # episodes, or tables of rows, that had been learnt before
+        self._digests = Digests()
+        self._lock = RLock()
         self._data: Array | None = None  # [[D, E], [0, T]], once there is any
         self._sizes: tuple[int, int] | None = None  # (p, d) of that
         self._ridge: tuple[Array, Array, Array] | None = None  # as `_solved` returns
@@ -95,10 +114,19 @@ class Decoder:
 
     # -- learning ------------------------------------------------------------------------------
 
-    def update(self, context: Any, trajectory: Trajectory, machine: str | None = None) -> None:
+    @_one_at_a_time
+    def update(
+        self,
+        context: Any,
+        trajectory: Trajectory,
+        machine: str | None = None,
+        *,
+        allow_repeats: bool = False,
+    ) -> None:
         """Learn from one episode; all of it, or, if anything is wrong, nothing.
 
-        `machine` is the label of the machine that played it; without one it is another machine.
+        `machine` is the label of the machine that played it; without one it is another machine. An
+        episode that was learnt before is counted in `repeats` instead, unless they are allowed.
         """
         if trajectory.states.ndim != 2:
             raise InputError(
@@ -107,22 +135,31 @@ class Decoder:
             )
         context_map = self._sized_for(self.context_map, trajectory, "the trajectory")
         G = context_map.matrix(context)
+        digest = episode_digests(G[None], trajectory.states[None], trajectory.inputs[None])
+        if not allow_repeats and self._digests.known(digest).any():
+            self.repeats += 1
+            return
         rows = _rows(G, trajectory.states, trajectory.inputs)
         self._learn(context_map, [rows], len(G), episodes=1)
+        self._digests.add(digest)
         if self._apart:
             self._keep_apart(context_map, [G], [machine], [trajectory.states], [trajectory.inputs])
 
+    @_one_at_a_time
     def update_many(
         self,
         contexts: Sequence[Any] | Mapping[str, Any],
         trajectories: Sequence[Trajectory] | Trajectory,
         machine: str | Sequence[str | None] | None = None,
+        *,
+        allow_repeats: bool = False,
     ) -> None:
         """Learn from many episodes in one QR: all of them, or, if anything is wrong, none.
 
         `trajectories` is a sequence (lengths may differ) or one `Trajectory` of shape (n, H, d);
         `contexts` has an entry for each, or maps each context name to an array of n values;
         `machine` is the label of the one machine that played them, or has a label for each.
+        Episodes that were learnt before are counted in `repeats` instead, unless they are allowed.
         """
         if isinstance(trajectories, Trajectory):
             if trajectories.states.ndim != 3:
@@ -142,12 +179,31 @@ class Decoder:
         G = context_map.matrices(contexts)
         require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
         labels = _labels(machine, count, "trajectories")
+        digests = [
+            episode_digests(G[members], group.states, group.inputs) for members, group in groups
+        ]
+        repeated = self._digests.known(np.concatenate(digests))
+        if repeated.any() and not allow_repeats:
+            fresh, place = [], 0
+            for members, group in groups:
+                kept = ~repeated[place : place + len(members)]
+                place += len(members)
+                some = record(
+                    object.__new__(Trajectory), states=group.states[kept], inputs=group.inputs[kept]
+                )
+                fresh.append((members[kept], some))
+            groups = [(members, group) for members, group in fresh if len(members)]
+            self.repeats += int(repeated.sum())
+            count -= int(repeated.sum())
+            if not groups:
+                return
         blocks = (
             _rows(G[members[i:j]], group.states[i:j], group.inputs[i:j])
             for members, group in groups
             for i, j in _blocks(len(members), len(group), G.shape[1] + group.states.shape[2])
         )
         self._learn(context_map, blocks, G.shape[1], episodes=count)
+        self._digests.add(np.concatenate(digests))
         if self._apart:
             for members, group in groups:
                 own = [labels[i] for i in members.tolist()]
@@ -162,12 +218,14 @@ class Decoder:
         *,
         episodes: int = 0,
         machine: str | Sequence[str | None] | None = None,
+        allow_repeats: bool = False,
     ) -> None:
         """Learn from single steps: from states (n, d), inputs (n, m) led to `next_states` (n, d).
 
         `contexts` has the context of each row, best as one mapping from names to arrays; `machine`
         is the label of the one machine they are of, or has a label for each row. `episodes` is how
-        many began among these rows. All rows are learnt, or none.
+        many began among these rows. All rows are learnt, or none; a table that was learnt before is
+        counted in `repeats` instead, unless that is allowed.
         """
         x, u, next_states = (np.asarray(a, np.float64) for a in (states, inputs, next_states))
         require(
@@ -182,8 +240,10 @@ class Decoder:
             list(next_states.T),
             episodes=episodes,
             machine=machine,
+            allow_repeats=allow_repeats,
         )
 
+    @_one_at_a_time
     def update_columns(
         self,
         contexts: Any,
@@ -194,6 +254,7 @@ class Decoder:
         chosen: Int64[Array, " some"] | None = None,
         episodes: int = 0,
         machine: str | Sequence[str | None] | None = None,
+        allow_repeats: bool = False,
     ) -> None:
         """`update_rows` for a table's columns, d, m and d of them, of one length.
 
@@ -217,10 +278,17 @@ class Decoder:
             parts = ([one[chosen] for one in some] for some in (states, inputs, next_states))
             if machine is not None and not isinstance(machine, str):
                 machine = [machine[i] for i in chosen.tolist()]
-            return self.update_columns(few, *parts, episodes=episodes, machine=machine)
+            return self.update_columns(
+                few, *parts, episodes=episodes, machine=machine, allow_repeats=allow_repeats
+            )
         labels = _labels(machine, len(states[0]), "rows")
         columns = [*z, *next_states]
         data = tall_triangle(columns, chosen, self._limit)
+        # The factor of the same rows is the same to the bit; that of others is not.
+        digest = episode_digests(*(part[None] for part in _identity(data, columns, chosen)))
+        if not allow_repeats and self._digests.known(digest).any():
+            self.repeats += 1
+            return None
         if data is not None:
             data = data if self._data is None else triangle(self._data, data)
             self._take_in(context_map, data, len(z), episodes, count, count)
@@ -229,14 +297,19 @@ class Decoder:
             size = block_rows(len(columns))
             blocks = (table[:, i : i + size].T for i in range(0, count, size))
             self._learn(context_map, blocks, len(z), episodes)
+        self._digests.add(digest)
         if self._apart:
             store = self._machines_of(context_map)
             store.add_columns(
                 context_map, contexts, labels, states, inputs, next_states, chosen, self._limit
             )
 
-    def merge(self, other: Decoder) -> None:
-        """Take in all that another decoder of the same fleet has learnt, as if it were ours."""
+    @_one_at_a_time
+    def merge(self, other: Decoder, *, allow_repeats: bool = False) -> None:
+        """Take in all that another decoder of the same fleet has learnt, as if it were ours.
+
+        Refused if both have learnt from the same episodes, unless that is allowed.
+        """
         require(isinstance(other, Decoder), f"only a Decoder can be merged, not {other!r}")
         mine, theirs = self.context_map, other.context_map
         shapes = [one.shape for one in (mine, theirs) if one.shape is not None]
@@ -250,6 +323,13 @@ class Decoder:
             ("way with deviations", self._apart, other._apart),
         ):
             require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
+        shared = self._digests.overlap(other._digests)
+        require(
+            allow_repeats or not shared,
+            f"both have learnt from the same data ({shared} episodes or tables of them): merged, "
+            "these would count twice; allow_repeats=True if that is meant",
+        )
+        self._digests.merge(other._digests)
         if other._data is not None:
             sizes, data = other._sizes, other._data
             if self._data is not None:
@@ -265,12 +345,20 @@ class Decoder:
         if other._store is not None:
             self._machines_of(self.context_map).merge(other._store)
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=RLock())
+
     def copy(self) -> Decoder:
         """An independent decoder with the same belief."""
         twin = object.__new__(Decoder)
         twin.__dict__.update(self.__dict__)  # arrays are replaced, never written into
         twin._store = None if self._store is None else self._store.copy()
         twin.kept = dict(self.kept)
+        twin._digests = Digests.from_array(self._digests.array())
+        twin._lock = RLock()
         return twin
 
     def _forget(self) -> None:
@@ -550,6 +638,7 @@ class Decoder:
             "machines": self._store is not None,
         }
         arrays = {"data": np.zeros((0, 0)) if self._data is None else self._data}
+        arrays["digests"] = self._digests.array()
         if self._given is not None:
             arrays["deviations"] = self._given
         if self._store is not None:
@@ -592,6 +681,7 @@ class Decoder:
             known=rows,
             deviations=arrays.get("deviations", state["deviations"]),
         )
+        decoder._digests = Digests.from_array(arrays["digests"])
         for name in ("episodes", "rows", "ignored_rows"):
             count = state[name]
             require(type(count) is int and count >= 0, f"its {name} is {count!r}")
@@ -645,6 +735,15 @@ def _known_rows(
 def _listed(known: Mapping[int, Array]) -> dict[str, list[float]]:
     """Known rows as JSON holds them."""
     return {str(i): row.tolist() for i, row in sorted(known.items())}
+
+
+def _identity(
+    data: Array | None, columns: Sequence[Array], chosen: Array | None
+) -> Sequence[Array]:
+    """What tells the rows of a table from others: their factor or, without one, themselves."""
+    if data is not None:
+        return [data]
+    return [np.asarray(one if chosen is None else one[chosen]) for one in columns]
 
 
 def _labels(machine: Any, count: int, of: str) -> list[str | None]:

@@ -328,10 +328,17 @@ class _Task:
                 over,
                 loose,
                 far,
-                *self.check.lowered(*_judge(ok, over, loose, far)),
+                *self._verdict(c, *_judge(ok, over, loose, far)),
             )
             for c, K, J, ok, low, high, over, loose, far in zip(*columns, strict=True)
         ]
+
+    def _verdict(self, context: Any, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+        """No more than caution outside the declared bounds, or if data contradict the model."""
+        beyond = self.decoder.context_map.outside(context)
+        if verdict == "trust" and beyond:
+            return "caution", f"{beyond}; {reason}"
+        return self.check.lowered(verdict, reason)
 
     def _on_draws(
         self, belief: MachineBelief, policy: LinearPolicy

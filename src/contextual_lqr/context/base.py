@@ -113,6 +113,16 @@ class ContextMap(ABC):
         moves = np.stack((*states, *inputs), 1)
         return list((G @ moves[..., None])[..., 0].T)
 
+    def outside(self, context: Any) -> str:
+        """Which values of a context lie outside their declared bounds, in words; "" if none."""
+        if self._variables is None or not isinstance(context, Mapping):
+            return ""
+        return "; ".join(
+            f"{name} = {context[name]:g} is outside its declared bounds, {low:g} to {high:g}"
+            for name, (low, high) in self._variables.bounds.items()
+            if not low <= context[name] <= high
+        )
+
     @property
     def matrix_width(self) -> int:
         """The number of columns of G, d + m."""
