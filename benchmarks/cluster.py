@@ -22,8 +22,7 @@ from logs import EPISODES, FLEET, PARTS, STATES, THETA, write_part
 from pages import write_section
 from rich.progress import track
 
-from contextual_lqr.data import FleetDescription
-from contextual_lqr.data.fitting import fit
+from contextual_lqr.data import FleetDescription, fit
 from contextual_lqr.paper.reproduce.config import Config
 from contextual_lqr.paper.reproduce.trial import run
 from contextual_lqr.parallel import in_parallel
@@ -86,10 +85,10 @@ def timed(address: str, workers: int, them: list, logs: list[str]) -> dict[str, 
         peak[0] = max(peak[0], *(psutil.Process(one.pid).memory_info().rss for one in them))
 
     began = time.perf_counter()
-    done = fit(FleetDescription.parse(FLEET), logs, workers=address, progress=look)
+    fleet = fit(FleetDescription.parse(FLEET), logs, workers=address, progress=look)
     seconds["fit"] = time.perf_counter() - began
-    assert done.fleet.decoder.rows == len(logs) * EPISODES * (STATES - 1)
-    seconds["error"] = float(np.linalg.norm(done.fleet.decoder.estimate - THETA))
+    assert fleet.decoder.rows == len(logs) * EPISODES * (STATES - 1)
+    seconds["error"] = float(np.linalg.norm(fleet.decoder.estimate - THETA))
     # The kernel's own peak, since the worker's start.
     for one in them:
         lines = Path(f"/proc/{one.pid}/status").read_text().splitlines()

@@ -23,8 +23,7 @@ import polars as pl
 from pages import write_section
 from rich.progress import track
 
-from contextual_lqr.data import FleetDescription
-from contextual_lqr.data.fitting import fit
+from contextual_lqr.data import FleetDescription, fit
 from contextual_lqr.data.sources import BATCH
 from contextual_lqr.paper.style import figure_style, save_figure
 
@@ -90,9 +89,9 @@ def work(what: str, files: list[str]) -> None:
             for _ in pl.scan_parquet(file).select(COLUMNS).collect_batches(chunk_size=BATCH):
                 pass
     else:
-        done = fit(FleetDescription.parse(FLEET), files)
-        error = float(np.linalg.norm(done.fleet.decoder.estimate - THETA))
-        assert done.fleet.decoder.rows == len(files) * EPISODES * (STATES - 1)
+        fleet = fit(FleetDescription.parse(FLEET), files)
+        error = float(np.linalg.norm(fleet.decoder.estimate - THETA))
+        assert fleet.decoder.rows == len(files) * EPISODES * (STATES - 1)
     seconds = [time.perf_counter() - started, time.process_time() - spent]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps([*seconds, peak, error]))

@@ -66,8 +66,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     write(cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20), folder / "a.csv")
     (folder / "machines.csv").write_text("mass\n1\n2\n")
     os.mkfifo(folder / "fifo")
-    fitted = fitting.fit(FleetDescription.parse(TEMPLATE), [str(folder / "a.csv")])
-    fitted.fleet.save(folder / "a.decoder")
+    fitted = fitting.fit(FleetDescription.parse(TEMPLATE), folder / "a.csv")
+    fitted.save(folder / "a.decoder")
     return folder
 
 

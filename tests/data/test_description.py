@@ -26,7 +26,7 @@ def test_the_starting_file_describes_a_cart() -> None:
     assert DESCRIPTION.input_names == ("force",)
     assert DESCRIPTION.context_names == ("mass",)
     assert DESCRIPTION.units == {"position": "m", "velocity": "m/s", "force": "N", "mass": "kg"}
-    assert DESCRIPTION.bounds["mass"] == (0.5, 5)
+    assert (DESCRIPTION.contexts[0].low, DESCRIPTION.contexts[0].high) == (0.5, 5)
     assert DESCRIPTION.cost.horizon == DESCRIPTION.horizon == 30
     assert DESCRIPTION.regularisation == 1e-4
     assert list(DESCRIPTION.start) == [1, 0]

@@ -74,7 +74,8 @@ class FleetDescription:
                 f"there is no file {path}; `contextual-lqr new {path}` writes one to start from"
             ) from None
         except (OSError, ValueError) as error:  # ValueError: a null byte in the name
-            raise InputError(f"cannot read {path}: {_reason(error)}") from error
+            reason = getattr(error, "strerror", None) or error
+            raise InputError(f"cannot read {path}: {reason}") from error
         return cls.parse(text, str(path), folder=Path(path).parent)
 
     @classmethod
@@ -121,11 +122,6 @@ class FleetDescription:
     def units(self) -> dict[str, str]:
         """The unit of every state, input and context; "" where there is none."""
         return {one.name: one.unit for one in self.quantities}
-
-    @property
-    def bounds(self) -> dict[str, tuple[float, float]]:
-        """The bounds of every state, input and context; infinite where there are none."""
-        return {one.name: (one.low, one.high) for one in self.quantities}
 
     @cached_property
     def cost(self) -> QuadraticCost:
@@ -179,7 +175,3 @@ def _equal(mine: Any, its: Any) -> bool:
     if isinstance(mine, Array) or isinstance(its, Array):
         return np.array_equal(mine, its)
     return bool(mine == its)
-
-
-def _reason(error: OSError | ValueError) -> str:
-    return getattr(error, "strerror", None) or str(error)

@@ -31,6 +31,7 @@ from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.parallel import Workers, in_tree
 
 FORMAT_VERSION = 1
+_OTHER_FILES = {".toml": "a description", ".csv": "a table", ".parquet": "a table"}
 
 PathLike = str | os.PathLike[str]
 
@@ -81,12 +82,9 @@ class FittedFleet:
     @classmethod
     def load(cls, path: PathLike) -> FittedFleet:
         """Read what `save` wrote, to the bit."""
-        if Path(path).suffix.lower() in _NOT_FITTED:
-            what = _NOT_FITTED[Path(path).suffix.lower()]
-            raise FormatError(
-                f"{path} is {what}, not a fitted fleet, which "
-                "`contextual-lqr fit fleet.toml LOGS -o fleet.decoder` writes"
-            )
+        if what := _OTHER_FILES.get(Path(path).suffix.lower()):
+            command = "`contextual-lqr fit fleet.toml LOGS -o fleet.decoder`"
+            raise FormatError(f"{path} is {what}, not a fitted fleet, which {command} writes")
         state, arrays = load_arrays(path, "fleet", FORMAT_VERSION)
         try:
             return cls._restored(state, arrays)
@@ -116,13 +114,6 @@ class FittedFleet:
         seen = "".join(f", {n} {a:g} to {b:g}" for n, (a, b) in self.context_range.items())
         said = f"{self.decoder.rows:,} rows of {self.decoder.episodes:,} episodes{seen}"
         return f"<FittedFleet: {said}{f'; {self.alarm!r}' if self.alarm else ''}>"
-
-
-_NOT_FITTED = {
-    ".toml": "a description",
-    ".csv": "a table",
-    ".parquet": "a table",
-}
 
 
 def fit(
@@ -223,8 +214,10 @@ def fit(
         collected = _Collector([part.size for part in parts], bad, progress)
         if not isinstance(workers, str):  # in this process, which can be told more often
             work = partial(work, told=collected.within)
-        with collected:
+        try:
             learnt = in_tree(work, _merged, parts, workers or kernels.cores(), collected)
+        finally:
+            collected.stopped = True  # threads that still read end soon
         decoder, factors, report = learnt
         report.require_rows()
         before = None if into is None else into.decoder
@@ -311,10 +304,7 @@ def _merged(several: list[_Learnt]) -> _Learnt:
 
 
 class _Collector:
-    """Writes the bad rows of parts in their order, however they arrive; counts what is done.
-
-    Threads tell it how far they are. Left before the end, it tells them to stop.
-    """
+    """Writes the bad rows of parts in their order, however they arrive; counts what is done."""
 
     def __init__(
         self,
@@ -325,13 +315,7 @@ class _Collector:
         self._sizes, self._quarantine, self._progress = sizes, quarantine, progress
         self._waiting: dict[int, list[BadRows]] = {}
         self._next, self._done = 0, [0.0] * len(sizes)
-        self._lock, self._stopped = Lock(), False
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped = True
+        self._lock, self.stopped = Lock(), False
 
     def __call__(self, number: int, bad: list[BadRows]) -> None:
         self.within(number, 1.0)
@@ -344,7 +328,7 @@ class _Collector:
 
     def within(self, number: int, share: float) -> None:
         """So much of a part has been read."""
-        if self._stopped:
+        if self.stopped:
             raise InterruptedError
         if self._progress is not None:
             with self._lock:
