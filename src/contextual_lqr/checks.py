@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import inspect
 import math
+import sys
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar, cast
 
@@ -46,7 +47,9 @@ def require_kind(name: str, value: object, kind: type) -> None:
 
 def require_probability(name: str, value: Any) -> None:
     """Refuse what is not strictly between 0 and 1."""
-    good = 0 < as_number(name, value) < 1
+    good = False
+    with suppress(InputError):
+        good = 0 < as_number(name, value) < 1
     require(good, f"{name} must be a probability between 0 and 1, not {shown(value)}")
 
 
@@ -201,10 +204,15 @@ def in_words(public: _Public) -> _Public:
                 kept = type(member) if isinstance(member, classmethod | staticmethod) else None
                 setattr(public, name, wrapped if kept is None else kept(wrapped))
         return public
-    return cast(_Public, _explaining(public))
+    wrapped = _explaining(public)
+    setattr(sys.modules[wrapped.__module__], wrapped.__name__, wrapped)  # the same for everybody
+    return cast(_Public, wrapped)
 
 
 def _explaining(function: Any) -> Any:
+    if hasattr(function, "explains"):
+        return function
+
     @functools.wraps(function)
     def called(*arguments: Any, **named: Any) -> Any:
         try:
@@ -216,6 +224,7 @@ def _explaining(function: Any) -> Any:
                 raise InputError(sentence) from error
             raise
 
+    called.explains = True  # type: ignore[attr-defined]
     return called
 
 
@@ -245,12 +254,22 @@ def _fits(name: str, value: Any, hint: Any) -> bool:
     if origin is typing.Literal:
         return isinstance(value, str) and value in inner
     if hint in (int, float):
-        kinds = (int, np.integer) if hint is int else (int, float, np.integer, np.floating)
-        return isinstance(value, kinds) and not isinstance(value, bool)
+        return _is_number(value, hint)
+    if isinstance(value, Array) and value.ndim == 0 and origin in (Iterable, Sequence):
+        return False
     try:
         return isinstance(value, origin or (type(None) if hint is None else hint))
     except TypeError:  # a protocol of the user's, say
         return True
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    """Whether it is a number, and one that 64 bits hold."""
+    if isinstance(value, bool | np.longdouble):
+        return False
+    if isinstance(value, int | np.integer):
+        return abs(int(value)) < 2**63
+    return kind is float and isinstance(value, float | np.floating)
 
 
 def _described(hint: Any) -> str:
