@@ -2,16 +2,18 @@
 
 import datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
+from numpy.typing import ArrayLike
 
 from contextual_lqr import InputError, Trajectory
 from contextual_lqr.checks import (
     as_count,
     as_number,
     as_numbers,
+    in_words,
     require_kind,
     require_probability,
 )
@@ -100,3 +102,49 @@ def test_one_number_and_a_count() -> None:
 def test_a_class_is_asked_for_by_name() -> None:
     with pytest.raises(InputError, match="trajectory must be a Trajectory, not a tuple"):
         require_kind("trajectory", ([[1.0]], [[1.0]]), Trajectory)
+
+
+class Cart:
+    """A class whose methods say what is wrong with their arguments."""
+
+    def __init__(self, mass: float, name: str | None = None) -> None:
+        self.heavy = mass > 2
+        self.name = name
+
+    def push(self, force: ArrayLike, times: int = 1) -> Any:
+        return force + times  # type: ignore[operator]
+
+    @classmethod
+    def beside(cls, other: "Cart", how: Literal["left", "right"] = "left") -> bool:
+        return other.heavy and {"left": True, "right": False}[how]
+
+
+def test_an_argument_of_the_wrong_kind_is_named_when_it_fails() -> None:
+    cart = in_words(Cart)(3.0)
+    assert cart.heavy
+    assert cart.push(2.0, 3) == 5
+    assert Cart.beside(cart)
+    for call, said in (
+        (lambda: Cart("a"), "mass must be a number, not 'a'"),
+        (lambda: cart.push("a"), "force must be an array of real numbers, not 'a'"),
+        (lambda: cart.push(1.0, "b"), "times must be a whole number, not 'b'"),
+        (lambda: Cart.beside(None), "other must be a Cart, not None"),
+        (lambda: Cart.beside(cart, "up"), "how must be a .*Literal.*, not 'up'"),
+    ):
+        with pytest.raises(InputError, match=said):
+            call()
+    with pytest.raises(TypeError, match="missing"):  # this is Python's to say
+        Cart()  # type: ignore[call-arg]
+
+
+def test_a_fault_with_good_arguments_stays_what_it_is() -> None:
+    @in_words
+    def divided(a: float, b: float) -> float:
+        return a / b
+
+    assert divided(1, 2) == 0.5
+    assert divided.__name__ == "divided"
+    with pytest.raises(ZeroDivisionError):
+        divided(1, 0)
+    with pytest.raises(InputError, match=r"b must be a number, not \[0\]"):
+        divided(1, [0])  # type: ignore[arg-type]

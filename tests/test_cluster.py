@@ -197,10 +197,16 @@ def test_an_interrupted_fit_leaves_nothing(
 
 
 def tasks_left(cluster: Cluster) -> int:
+    """What the scheduler has in mind still; that we are gone, it hears a moment later."""
     from distributed import Client
 
     with Client(cluster.address, set_as_default=False) as client:
-        return int(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+        began = time.monotonic()
+        while (
+            left := client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+        ) and time.monotonic() < began + 20:
+            time.sleep(0.05)
+    return int(left)
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(

@@ -12,6 +12,7 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import jaxtyping
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -185,6 +186,18 @@ def forked(work: Any, *arguments: Any) -> Any:
     with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
         child.start()
     return child
+
+
+@pytest.mark.parametrize("wrong", [1, True, None, b"bytes", ["a"], 2.5])
+def test_only_a_name_is_a_name(wrong: Any) -> None:
+    """The integer 1 would be standard output, and closed after it was read."""
+    for act in (read_whole, require_regular, stamp, lambda p: atomic_write(p, b"x")):
+        jaxtyping.config.update("jaxtyping_disable", True)
+        with pytest.raises(InputError, match="the name of a file must be a string or a path, not"):
+            act(wrong)
+    with pytest.raises(InputError, match="the name of a file"), locked(wrong):
+        pass
+    os.fstat(1)
 
 
 def _in_a_child(work: Any, *arguments: Any) -> str:

@@ -14,6 +14,7 @@ from contextual_lqr.certificates import (
     rank_candidates,
     unexcited_directions,
 )
+from contextual_lqr.checks import in_words as _in_words
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FunctionContext
 from contextual_lqr.errors import (
     ContextError,
@@ -98,3 +99,6 @@ __all__ = [
     "trajectory_cost",
     "unexcited_directions",
 ]
+
+for _name in __all__:  # an argument of the wrong kind is named in a sentence of ours
+    globals()[_name] = _in_words(globals()[_name])

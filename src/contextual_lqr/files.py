@@ -52,6 +52,7 @@ def read_whole(path: Name) -> bytes:
 def require_regular(path: Name) -> None:
     """Refuse what is no regular file before somebody else opens it, and waits for it."""
     with _reporting("read", path):
+        _require_name(path)
         _require_regular("read", path, os.stat(path))
 
 
@@ -61,8 +62,17 @@ def stamp(path: Name) -> str:
         return "" if _about(path) is None else _digest(read_whole(path))
 
 
+def _require_name(path: object) -> None:
+    """Refuse what names no file; an integer would be a file that somebody else has open."""
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise InputError(
+            f"the name of a file must be a string or a path, not {type(path).__name__}"
+        )
+
+
 def _about(path: Name) -> os.stat_result | None:
     """What the system says about a file, links followed; nothing, if there is none."""
+    _require_name(path)
     try:
         return os.stat(path)
     except FileNotFoundError:
@@ -113,8 +123,8 @@ def atomic_write(path: Name, content: bytes, *, since: str | None = None) -> Non
                 "it is: read it again, and repeat what you add to it"
             )
         with _reporting("write", path):
-            target = Path(os.path.realpath(path))
             beside, file = open_beside(path)
+            target = Path(os.path.realpath(path))
             try:
                 with file:
                     file.write(content)
@@ -135,7 +145,8 @@ def open_beside(path: Name) -> tuple[Path, IO[bytes]]:
     Those that a process of ours left behind there when it was killed are removed.
     """
     with _reporting("write", path):
-        target, old = Path(os.path.realpath(path)), _about(path)
+        old = _about(path)
+        target = Path(os.path.realpath(path))
         if old is not None:
             _require_regular("write", path, old)
             if not os.access(path, os.W_OK):
@@ -206,6 +217,7 @@ def locked(path: Name, patience: float | None = None) -> Iterator[None]:
     """
     deadline = time.monotonic() + (_PATIENCE if patience is None else patience)
     with _reporting("write", path):
+        _require_name(path)
         target = Path(os.path.realpath(path))
         lock = target.with_name(f"{_OURS}{_digest(os.fsencode(target.name))[:32]}.lock")
         while (held := _hold(lock)) is None:
