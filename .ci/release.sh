@@ -8,8 +8,9 @@ trap 'rm -rf "$scratch"' EXIT
 rm -rf dist
 "$bin/python" -m build --outdir dist .
 wheel=$(echo "$PWD"/dist/*.whl)
+"$bin/python" -m zipfile -l "$wheel" > "$scratch/files"
 for needed in contextual_lqr/py.typed contextual_lqr/kernels/native contextual_lqr/kernels/reference.py; do
-  "$bin/python" -m zipfile -l "$wheel" | grep -q "$needed" || { echo "no $needed in $wheel"; exit 1; }
+  grep -q "$needed" "$scratch/files" || { echo "no $needed in $wheel"; exit 1; }
 done
 
 echo "Without extras: the README's Python runs, and the command says what it lacks"
@@ -29,7 +30,7 @@ echo "With [cli]: the command runs"
 (cd "$scratch" && cli/bin/contextual-lqr info && cli/bin/contextual-lqr new fleet.toml)
 
 "$bin/cyclonedx-py" environment "$scratch/cli/bin/python" --output-reproducible \
-  --pyproject pyproject.toml --outfile dist/sbom.cdx.json
+  --short-PURLs --pyproject pyproject.toml --output-file dist/sbom.cdx.json
 "$bin/pip-licenses" --python "$scratch/cli/bin/python" --format=markdown --with-urls \
   --output-file=dist/licences.md
 (cd dist && sha256sum ./* > SHA256SUMS)
