@@ -163,16 +163,16 @@ def features_row(name: str) -> str:
     fleet, rng = FLEETS[name](), np.random.default_rng(FIRST_SEED)
     contexts = [fleet.sample_context(rng) for _ in range(UNSEEN)]
     theta, d = true_decoder(fleet), len(fleet.start)
-    off, dear = misfit(fleet, contexts), []
+    off, excess = misfit(fleet, contexts), []
     for context in contexts:
         M = theta @ fleet.context_map.matrix(context)
         policy = clqr.solve(clqr.LinearSystem(M[:, :d], M[:, d:]), fleet.cost).policy
-        dear.append(scored(policy, fleet, context)[1])
+        excess.append(scored(policy, fleet, context)[1])
     exact = off.max() < 1e-12
     cells = (
         ("exact", "exact", "0")
         if exact
-        else (percent(np.median(off)), percent(off.max()), f"{max(dear):.1e}")
+        else (percent(np.median(off)), percent(off.max()), f"{max(excess):.1e}")
     )
     return f"| {name} | {theta.shape[1]} | {' | '.join(cells)} |"
 

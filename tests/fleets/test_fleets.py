@@ -346,7 +346,7 @@ def test_the_circle_costs_what_the_notes_say(decay: float, regret: float) -> Non
     assert idle == pytest.approx([40 + drift] * 400, rel=1e-12)
     best = np.array([optimal_cost(system, fleet.cost, fleet.start) for system in systems])
     assert (best > 0).all()
-    assert (np.diff(best[np.argsort(masses)]) > 0).all()  # what is heavy is dear
+    assert (np.diff(best[np.argsort(masses)]) > 0).all()  # what is heavy costs more
     assert 4 < best.mean() < 8
     assert np.mean(idle - best) == pytest.approx(regret, abs=1.0)
 

@@ -19,7 +19,7 @@ from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, Trajectory
 from contextual_lqr.lqr.solve import optimal_policy, policy_cost, solve
 from contextual_lqr.paper.play import Played
 
-_CHUNK = 2000  # controllers that are made at once: more do not fit into the cache
+_CHUNK = 1000  # controllers that are made at once: more do not fit into the cache
 
 
 class Machines:
