@@ -673,7 +673,7 @@ class Decoder:
         cls, state: Mapping[str, Any], arrays: Mapping[str, Array], context_map: ContextMap
     ) -> Decoder:
         data = arrays["data"]
-        rows = {int(i): row for i, row in state["known"].items()}
+        rows = {int(i): row for i, row in state.get("known", {}).items()}
         decoder = cls(
             context_map,
             state["regularisation"],

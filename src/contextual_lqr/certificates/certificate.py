@@ -231,7 +231,8 @@ def certify_many(
     task = _Task(decoder, cost, start, noise, beta, delta, draws, bounds, rng)
     matrices = decoder.context_map.matrices(contexts)
     named = one_by_one(contexts)
-    belief = decoder.machines(contexts, machine)
+    with np.errstate(over="ignore", invalid="ignore"):
+        belief = decoder.machines(contexts, machine)
     certificates: list[Certificate] = []
     for first in range(0, len(matrices), _CHUNK):
         part = slice(first, first + _CHUNK)
