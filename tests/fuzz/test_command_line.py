@@ -119,6 +119,8 @@ def test_odd_command_lines(
     for name in ("OMP_NUM_THREADS", "CONTEXTUAL_LQR_TRACEBACK"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setattr("contextual_lqr.parallel.cluster._PATIENCE", 0.5)
+    # Drawing takes most of the time, and sees nothing of what is odd.
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, file, **__: file.write(b"x"))
 
     @given(lines(), damages())
     @settings(max_examples=cases(120), suppress_health_check=list(HealthCheck), database=None)
