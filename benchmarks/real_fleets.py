@@ -19,6 +19,7 @@ from pages import write_section
 from scipy.stats import binomtest
 
 import contextual_lqr as clqr
+from contextual_lqr.certificates.backtest import Backtest, backtest
 
 LEARNT = 150
 AMOUNTS = {"zero-shot": 0, "12 h": 24, "24 h": 48, "48 h": 96, "a week": WEEK}
@@ -33,7 +34,7 @@ class Score(NamedTuple):
     trusted: Array
     missed: Array
     own_fit: Array  # the excess of least squares on the house's own rows; NaN zero-shot
-    backtest: clqr.Backtest
+    backtest: Backtest
 
 
 def score(houses: Houses, seed: int) -> dict[str, Score]:
@@ -63,7 +64,7 @@ def score(houses: Houses, seed: int) -> dict[str, Score]:
             np.array([one.verdict == "trust" for one in claims]),
             (paid < ends[:, 0]) | (paid > ends[:, 1]),
             fitted,
-            clqr.backtest(decoder, COST, BEGIN),
+            backtest(decoder, COST, BEGIN),
         )
     return found
 
