@@ -202,5 +202,3 @@ def _open_loop(houses: Houses) -> tuple[Array, Array]:
     step[:, 8, 11] = step[:, 9, 8] = 1
     step[:, 10, 10] = 1
     return step, enter @ enter.transpose(0, 2, 1)
-
-

@@ -40,7 +40,13 @@ def snapshot(decoder: Decoder) -> dict[str, Any]:
             return repr(value), dict(value._seen)
         return tuple(map(bits, value)) if isinstance(value, tuple) else value
 
-    found = ("_ridge", "_posterior", "_population", "kept", "_lock")  # from the rest, once asked for
+    found = (
+        "_ridge",
+        "_posterior",
+        "_population",
+        "kept",
+        "_lock",
+    )  # from the rest, once asked for
     parts = {name: bits(value) for name, value in vars(decoder).items() if name not in found}
     parts["_digests"] = decoder._digests.array().tobytes()
     if decoder.store is not None:

@@ -702,7 +702,8 @@ class Decoder:
         require(not np.tril(data, -1).any(), "its factor is not triangular")
         decoder._sizes, decoder._data = (p, d), data
         if state["machines"]:
-            decoder._store = MachineStore.from_arrays(*state["machines"], dict(arrays))
+            states, inputs = state["machines"]
+            decoder._store = MachineStore.from_arrays(states, inputs, dict(arrays))
         return decoder
 
 

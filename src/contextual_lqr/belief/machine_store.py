@@ -1,8 +1,9 @@
 """What each machine has shown, kept apart: one triangular factor a machine, whatever its rows.
 
-A step is a row [y, y⁻, x'] with y = [x; u], y⁻ the step before (zero at the start of an episode)
-and x' the next state. The factor of a machine's rows holds all that least squares needs: [y, x'] is
-the regression of its own [A, B]; y⁻ is for the tests of `certificates/misspecification.py`.
+A step is a row [y, y⁻, sign y, x'] with y = [x; u], y⁻ the step before (zero at the start of an
+episode) and x' the next state. The factor of a machine's rows holds all that least squares needs:
+[y, x'] is the regression of its own [A, B]; y⁻ and the signs are for tests of the model
+(`certificates/misspecification.py`).
 
 A machine is a label with a context. Without a label, every episode is another machine.
 """
@@ -39,7 +40,7 @@ class MachineStore:
 
     def __init__(self, states: int, inputs: int) -> None:
         self.states, self.inputs = states, inputs
-        self.size = 3 * states + 2 * inputs  # columns of [y, y⁻, x']
+        self.size = 4 * states + 3 * inputs  # columns of [y, y⁻, sign y, x']
         self._machines: dict[Key, Machine] = {}
         self._upper = np.triu_indices(self.size)
         self._unnamed = 0
@@ -130,7 +131,7 @@ class MachineStore:
         return np.array([one.rows for one in self._machines.values()], np.int64)
 
     def factors(self) -> Float[Array, "n k k"]:
-        """The factors of [y, y⁻, x'], one a machine."""
+        """The factors of [y, y⁻, sign y, x'], one a machine."""
         whole = np.zeros((len(self), self.size, self.size))
         for T, one in zip(whole, self._machines.values(), strict=True):
             T[self._upper] = one.packed
@@ -141,10 +142,10 @@ class MachineStore:
         return context_map.expanded(np.stack([one.context for one in self._machines.values()]))
 
     def regressions(self, context_map: ContextMap) -> MachineFactors:
-        """The regression of every machine's own [A, B]: the factors without y⁻."""
+        """The regression of every machine's own [A, B]: the factors of [y, x'] alone."""
         y = self.states + self.inputs
         own = [
-            np.asarray(np.linalg.qr(np.concatenate((T[..., :y], T[..., 2 * y :]), -1), mode="r"))
+            np.asarray(np.linalg.qr(np.concatenate((T[..., :y], T[..., 3 * y :]), -1), mode="r"))
             for T in self._parts()
         ]
         triangles = np.concatenate(own)
@@ -229,11 +230,11 @@ def segment_factors(
 def lagged_rows(
     states: Float[Array, "*episodes H d"], inputs: Float[Array, "*episodes steps m"]
 ) -> Float[Array, "*episodes steps k"]:
-    """The rows [y, y⁻, x'] of episodes."""
+    """The rows [y, y⁻, sign y, x'] of episodes."""
     y = np.concatenate((states[..., :-1, :], inputs), -1)
     before = np.zeros_like(y)
     before[..., 1:, :] = y[..., :-1, :]
-    return np.concatenate((y, before, states[..., 1:, :]), -1)
+    return np.concatenate((y, before, np.sign(y), states[..., 1:, :]), -1)
 
 
 def lagged_columns(
@@ -242,7 +243,7 @@ def lagged_columns(
     next_states: Sequence[Array],
     rows: Int64[Array, " some"],
 ) -> tuple[list[Array], Bool[Array, " n"]]:
-    """The columns of [y, y⁻, x'] of a table of steps, and which rows follow the one above.
+    """The columns of [y, y⁻, sign y, x'] of a table of steps, and which rows follow the one above.
 
     They do if both are among `rows`, and a step starts exactly in the state where the other ends.
     """
@@ -257,4 +258,5 @@ def lagged_columns(
         lagged = np.zeros(len(column))
         lagged[1:] = column[:-1]
         before.append(np.where(follows, lagged, 0.0))
-    return [*states, *inputs, *before, *next_states], follows
+    signs = [np.sign(column) for column in (*states, *inputs)]
+    return [*states, *inputs, *before, *signs, *next_states], follows

@@ -22,7 +22,7 @@ ROBUST_FROM, TRIMMED = 8, 0.05  # from so many machines on, this part of them is
 SAME = 1e-5  # fitted laws that differ by no more than this are one: they amplify rounding
 
 _DEPENDENT = 1e-9  # a column less than this part of itself away from the others is one of them
-_EXACT = 1e-10  # residuals below this part of the states are rounding
+EXACT = 1e-10  # residuals below this part of the states are rounding
 _CHUNK = 2048  # machines at a time
 
 
@@ -111,7 +111,7 @@ class Explained(NamedTuple):
     @property
     def exact(self) -> Bool[Array, " d"]:
         """Which states have no noise: their own laws leave rounding alone."""
-        return np.asarray(self.left.sum(0) <= _EXACT**2 * self.size.sum(0))
+        return np.asarray(self.left.sum(0) <= EXACT**2 * self.size.sum(0))
 
 
 def explained(T: Float[Array, "n k k"], rows: Array, M: Float[Array, "n d y"]) -> Explained:

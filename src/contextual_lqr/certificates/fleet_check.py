@@ -16,7 +16,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import Backtest, backtest
-from contextual_lqr.certificates.misspecification import Finding, misspecification
+from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
 from contextual_lqr.lqr.problem import QuadraticCost
 
 Verdict = Literal["trust", "caution", "do not use"]
@@ -68,9 +68,17 @@ def fleet_check(decoder: Decoder, cost: QuadraticCost, start: Float[Array, " d"]
 
 
 def _findings(decoder: Decoder) -> tuple[Finding, ...]:
-    """What contradicts the model, beyond machines that differ if that is part of it."""
-    store = decoder.store
+    """What contradicts the model, beyond machines that differ if that is part of it.
+
+    Where one law will do for all machines, the tests are of that law, with all rows of the fleet: a
+    law for each machine would take as many unknowns as a short episode has rows, and leave errors
+    that are correlated because of it.
+    """
+    store, population = decoder.store, decoder.population
     assert store is not None
+    assert population is not None
+    if not population.deviating.any():
+        return tuple(of_one_law(store.factors(), store.counts, store.matrices(decoder.context_map)))
     found = misspecification(
         store.factors(),
         store.counts,

@@ -43,6 +43,7 @@ from numpy.typing import ArrayLike
 from scipy.special import fdtrc
 
 from contextual_lqr.certificates.explained import (
+    EXACT,
     SAME,
     Addition,
     Explained,
@@ -241,3 +242,74 @@ def _known_row(
         f"{effect:.0%} of what it leaves"
     )
     return Finding("known row", p_value, float(effect), r, None, sentence)
+
+
+def of_one_law(
+    factors: Float[Array, "n k k"],
+    counts: Int64[Array, " n"],
+    matrices: Float[Array, "n p y"],
+    *,
+    level: float = LEVEL,
+) -> list[Finding]:
+    """What the tests find if all machines obey one law x' = Θ z + w, z = G y.
+
+    Whether the step before, or the signs, explain anything that z does not: Fisher's F on the rows
+    of all machines, [Z, Y⁻, X'] and [Z, sign Y, X'], for which their factors stand.
+    """
+    p, y = matrices.shape[1:]
+    d = factors.shape[1] - 3 * y
+    Z = factors[:, :, :y] @ matrices.swapaxes(1, 2)
+    X = factors[:, :, 3 * y :]
+    total, found = int(counts.sum()), []
+    names = _Names(
+        tuple(f"state {i + 1}" for i in range(d)), tuple(f"input {j + 1}" for j in range(y - d))
+    )
+    for kind, some in (("memory", slice(y, 2 * y)), ("nonlinear", slice(2 * y, 3 * y))):
+        stack = np.concatenate((Z, factors[:, :, some], X), -1).reshape(-1, p + y + d)
+        size = np.abs(stack).max(0)
+        R = np.asarray(np.linalg.qr(stack / np.where(size > 0, size, 1.0), mode="r"))
+        by_law, rank = _span(R[:, :p], np.zeros((len(R), 0)))
+        by_more, more = _span(R[:, p : p + y], by_law)
+        left = R[:, p + y :] - by_law @ (by_law.T @ R[:, p + y :])
+        explained = np.square(by_more.T @ left).sum(0)
+        rest = np.square(left).sum(0) - explained
+        free = total - rank - more
+        noisy = np.square(left).sum(0) > EXACT**2 * np.square(R[:, p + y :]).sum(0)
+        if more == 0 or free <= 0 or not noisy.any():
+            continue
+        F = explained / more / (np.maximum(rest, 1e-300) / free)
+        p_values = np.where(noisy, fdtrc(more, free, F), 1.0)
+        r = int(p_values.argmin())
+        p_value = min(float(p_values[r] * noisy.sum()), 1.0)
+        if p_value > level:
+            continue
+        effect = float(explained[r] / (explained[r] + rest[r]))
+        alone = R[:, p : p + y] - by_law @ (by_law.T @ R[:, p : p + y])
+        shares = np.square(alone.T @ left[:, r]) / np.maximum(np.square(alone).sum(0), 1e-300)
+        best = int(shares.argmax())
+        if kind == "nonlinear":
+            sentence = f"{names.states[r]} is not linear: signs explain {effect:.0%} of its error"
+            found.append(Finding("nonlinear", p_value, effect, r, best, sentence))
+        elif best >= d and shares[best] > 0.5 * explained[r]:
+            sentence = (
+                f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in "
+                f"{names.states[r]} goes back to what it was a step before"
+            )
+            found.append(Finding("late input", p_value, effect, r, best, sentence))
+        else:
+            sentence = (
+                f"the step before explains {effect:.0%} of the error in {names.states[r]}: errors "
+                "are correlated, or a state is missing or measured with error"
+            )
+            found.append(Finding("memory", p_value, effect, r, best, sentence))
+    return sorted(found, key=lambda one: one.p_value)
+
+
+def _span(columns: Array, to: Array) -> tuple[Array, int]:
+    """An orthonormal basis of what the columns add to the span of others, and its rank."""
+    rest = columns - to @ (to.T @ columns)
+    rest = rest - to @ (to.T @ rest)
+    sizes = np.linalg.norm(columns, axis=0)
+    U, values, _ = np.linalg.svd(rest / np.where(sizes > 0, sizes, 1.0), full_matrices=False)
+    rank = int((values > 1e-7).sum())
+    return U[:, :rank], rank
