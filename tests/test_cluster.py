@@ -398,6 +398,7 @@ def test_the_tree_is_the_same_for_any_number_of_threads() -> None:
     ]
     assert in_tree(_leaf, _joined, jobs, 2, lambda i, sent: told.append(sent)) == tree
     assert told[20:] == told[:20]
+    assert in_tree(_leaf, _joined, jobs, 10**400, lambda *_: None) == tree
     assert in_tree(_leaf, _joined, [5], 1, lambda *_: None) == "5"
 
 

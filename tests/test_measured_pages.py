@@ -20,6 +20,6 @@ def test_every_section_has_its_benchmark() -> None:
     written = [
         call
         for script in (ROOT / "benchmarks").glob("*.py")
-        for call in re.findall(r'write_section\("(\w+)", "(\w+)"', script.read_text("utf-8"))
+        for call in re.findall(r'write_section\("([\w-]+)", "(\w+)"', script.read_text("utf-8"))
     ]
     assert sorted(written) == sorted((page, name) for page, name, _ in marked)

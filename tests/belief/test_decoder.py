@@ -203,7 +203,7 @@ def test_merge_accepts_one_map_however_it_came_to_know_its_size() -> None:
     early.update({}, trajectory)
     map_.matrix({})  # from here on the shape of the map is known, though its sizes are not declared
     late.update({}, trajectory)
-    late.merge(early)
+    late.merge(early, allow_repeats=True)
     assert late.episodes == 2
 
 
@@ -243,7 +243,7 @@ def test_a_copy_is_independent() -> None:
     twin = decoder.copy()
     assert snapshot(twin) == before
     twin.update(*episode(rng))
-    twin.merge(decoder)
+    twin.merge(decoder, allow_repeats=True)
     assert snapshot(decoder) == before
     assert (twin.episodes, decoder.episodes) == (3, 1)
 

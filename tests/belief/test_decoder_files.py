@@ -92,7 +92,7 @@ def test_a_failed_write_leaves_the_old_file(
     with pytest.raises(InputError, match="cannot write"):
         learnt([GOOD]).save(tmp_path)
     assert os.listdir(tmp_path) == ["learnt"]
-    learnt([GOOD] * 2).save(file)
+    learnt([GOOD, episode(np.random.default_rng(3))]).save(file)
     assert Decoder.load(file).episodes == 2
 
 
@@ -110,7 +110,7 @@ def test_a_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
 
 STATE = {
     "context_map": MAP.describe(), "regularisation": 1.0, "noise_level": 1.0, "episodes": 1,
-    "rows": 4, "ignored_rows": 0, "sizes": [6, 2],
+    "rows": 4, "ignored_rows": 0, "sizes": [6, 2], "deviations": None, "machines": None,
 }  # fmt: skip
 OTHER = BlockContext(np.eye(2), np.eye(1)).describe()
 CHANGES = [
@@ -121,6 +121,7 @@ CHANGES = [
 WRONG = {json.dumps(change): (STATE | change, np.eye(8)) for change in CHANGES} | {
     "nan": (STATE, np.full((8, 8), np.nan)),
     "float32": (STATE, np.eye(8, dtype=np.float32)),
+    "not triangular": (STATE, np.ones((8, 8))),
 }
 
 
@@ -129,9 +130,10 @@ def test_a_file_that_contradicts_itself_is_refused(
     state: Any, data: np.ndarray, tmp_path: Path
 ) -> None:
     file = tmp_path / "learnt"
-    save_arrays(file, "decoder", FORMAT_VERSION, STATE, {"data": np.eye(8)})
+    none = np.zeros(0, np.uint64)
+    save_arrays(file, "decoder", FORMAT_VERSION, STATE, {"data": np.eye(8), "digests": none})
     assert Decoder.load(file).rows == 4
-    save_arrays(file, "decoder", FORMAT_VERSION, state, {"data": data})
+    save_arrays(file, "decoder", FORMAT_VERSION, state, {"data": data, "digests": none})
     with pytest.raises(FormatError, match="learnt is damaged"):
         Decoder.load(file)
 

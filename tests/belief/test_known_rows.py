@@ -71,7 +71,7 @@ def test_files_merging_and_refusals(tmp_path: Path) -> None:
     knowing.save(tmp_path / "k")
     again = Decoder.load(tmp_path / "k")
     assert np.array_equal(again.estimate, knowing.estimate)
-    again.merge(knowing.copy())
+    again.merge(knowing.copy(), allow_repeats=True)
     assert np.array_equal(again.estimate[1], THETA[1])
     with pytest.raises(InputError, match="known rows"):
         plain.merge(knowing)

@@ -119,6 +119,8 @@ def test_odd_command_lines(
     for name in ("OMP_NUM_THREADS", "CONTEXTUAL_LQR_TRACEBACK"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setattr("contextual_lqr.parallel.cluster._PATIENCE", 0.5)
+    # Drawing takes most of the time, and sees nothing of what is odd.
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda _, file, **__: file.write(b"x"))
 
     @given(lines(), damages())
     @settings(max_examples=cases(120), suppress_health_check=list(HealthCheck), database=None)
@@ -138,7 +140,7 @@ def test_odd_command_lines(
                 raise AssertionError(f"{at}: {error!r}") from error
         said = capfd.readouterr().err
         assert code in (0, 1, 2), (words, damage, code)
-        assert code != 2 or said.startswith("error: "), (words, damage, said)
+        assert code != 2 or re.search("^error: ", said, re.MULTILINE), (words, damage, said)
         assert "Traceback" not in said
         assert "\x1b" not in said
         left = [one.name for one in folder.iterdir() if one.name.startswith(".contextual-lqr")]

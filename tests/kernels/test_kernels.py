@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy import ndarray as Array
 
-from contextual_lqr import factors, kernels
+from contextual_lqr import kernels
+from contextual_lqr.belief import factors
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels import NOT_FINITE, NOT_POSITIVE_DEFINITE, SOLVED, Outcome, reference
 from problems import random_covariance, random_dynamics, random_stages, seeds

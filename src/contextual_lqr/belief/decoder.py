@@ -193,9 +193,9 @@ class Decoder:
                 )
                 fresh.append((members[kept], some))
             groups = [(members, group) for members, group in fresh if len(members)]
-            self.repeats += int(repeated.sum())
             count -= int(repeated.sum())
             if not groups:
+                self.repeats += len(repeated)
                 return
         blocks = (
             _rows(G[members[i:j]], group.states[i:j], group.inputs[i:j])
@@ -204,6 +204,7 @@ class Decoder:
         )
         self._learn(context_map, blocks, G.shape[1], episodes=count)
         self._digests.add(np.concatenate(digests))
+        self.repeats += len(repeated) - count
         if self._apart:
             for members, group in groups:
                 own = [labels[i] for i in members.tolist()]
@@ -329,7 +330,6 @@ class Decoder:
             f"both have learnt from the same data ({shared} episodes or tables of them): merged, "
             "these would count twice; allow_repeats=True if that is meant",
         )
-        self._digests.merge(other._digests)
         if other._data is not None:
             sizes, data = other._sizes, other._data
             if self._data is not None:
@@ -338,6 +338,7 @@ class Decoder:
                 )
                 data = triangle(self._data, data)
             self.context_map, self._sizes, self._data = mine, sizes, data
+        self._digests.merge(other._digests)
         self.episodes += other.episodes
         self.rows += other.rows
         self.ignored_rows += other.ignored_rows
@@ -635,7 +636,7 @@ class Decoder:
             "sizes": self._sizes,
             "known": _listed(self.known),
             "deviations": "estimated" if self._apart and self._given is None else None,
-            "machines": self._store is not None,
+            "machines": None if self._store is None else (self._store.states, self._store.inputs),
         }
         arrays = {"data": np.zeros((0, 0)) if self._data is None else self._data}
         arrays["digests"] = self._digests.array()
@@ -701,9 +702,7 @@ class Decoder:
         require(not np.tril(data, -1).any(), "its factor is not triangular")
         decoder._sizes, decoder._data = (p, d), data
         if state["machines"]:
-            shape = context_map.shape
-            require(shape is not None, "it has machines, but the map has no sizes")
-            decoder._store = MachineStore.from_arrays(*(shape or (0, 0, 0))[1:], dict(arrays))
+            decoder._store = MachineStore.from_arrays(*state["machines"], dict(arrays))
         return decoder
 
 

@@ -62,7 +62,9 @@ class Population:
         rows = np.full((d, p), np.nan)
         for r, row in known.items():
             rows[r] = row
-        found = estimate_deviations(factors, known=rows)
+        # The prior of S_r is worth less than the machines: as much would let S_r grow for ever.
+        prior = min(1.0, max((N - p / y) / 2, 0.1))
+        found = estimate_deviations(factors, known=rows, shrinkage=prior)
         S = found.covariances if given is None else given
         found = replace(found, covariances=S)
         weights = machine_weights(factors, found)

@@ -36,7 +36,8 @@ from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 
-HEDGES = (0.0, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+HEDGES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
+EXPLODED = 100.0  # the excess at which a machine on which a policy explodes counts
 QUANTILE = 0.95
 FEWEST = 19  # machines that can show 95 % by counting
 _MACHINES = 300  # at most, of which the backtest is made
@@ -152,8 +153,7 @@ def backtest(
             tried = hedged_policy(others, cost, level)
             paid = np.asarray(policy_cost(tried, truths, cost, x))
             excess = _excess(paid, best).mean(0)
-            # A machine on which a policy explodes counts as much as one that costs ten times more.
-            loss = float(np.minimum(excess, 10.0).mean())
+            loss = float(np.minimum(excess, EXPLODED).mean())
             if loss < least:
                 least, hedge, policy, realised = loss, level, tried, (excess, paid.mean(0))
         assert policy is not None

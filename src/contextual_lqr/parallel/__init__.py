@@ -61,6 +61,7 @@ def in_parallel(
 
     # This process may have more threads in NumPy, which would slow small matrices down: a single
     # worker is a process too. joblib wants two or more, so the second gets nothing to do.
+    workers = min(workers, len(jobs))
     at_once: int | str = 1 if workers == 1 else "2*n_jobs"
     with parallel_config("loky", n_jobs=max(2, workers), inner_max_num_threads=1):
         run = Parallel(
@@ -120,6 +121,7 @@ def _in_threads(
     work: Callable[[Job], Result], jobs: Sequence[Job], workers: int
 ) -> Iterator[Result]:
     """The results in the order of the jobs, so that the first error is the first of them."""
+    workers = max(1, min(workers, len(jobs)))
     pool, left = ThreadPoolExecutor(workers), iter(jobs)
     try:
         running = deque(pool.submit(work, job) for job in islice(left, 2 * workers))
