@@ -41,9 +41,19 @@ WRONG: dict[str, tuple[Any, Trajectory]] = {
 }
 
 
-def refit(decoder: Decoder, told: Told) -> Decoder:
+def like(decoder: Decoder, deviations: Any, scale: float = 1.0) -> Decoder:
+    """A new decoder that could be merged with this one, unless λ is scaled."""
+    return Decoder(
+        decoder.context_map,
+        scale * decoder.regularisation,
+        noise_level=decoder.noise_level,
+        deviations=deviations,
+    )
+
+
+def refit(decoder: Decoder, deviations: Any, told: Told) -> Decoder:
     """One decoder that learns all episodes at once."""
-    fresh = Decoder(decoder.context_map, decoder.regularisation, noise_level=decoder.noise_level)
+    fresh = like(decoder, deviations)
     if told:
         fresh.update_many([context for context, _ in told], [played for _, played in told])
     return fresh
@@ -57,14 +67,23 @@ class Agents(RuleBasedStateMachine):
         self.folder = Path(tempfile.mkdtemp())
         self.told: Told = []
         self.plans: list[Plan] = []
+        self.drawn = 0
+
+    def noise(self, seed: int) -> np.random.Generator:
+        """Of an episode never played before, which is not one that was learnt already."""
+        self.drawn += 1
+        return default_rng([seed, self.drawn])
 
     def teardown(self) -> None:
         shutil.rmtree(self.folder)
 
-    @initialize(cautious=st.booleans(), seed=seeds)
-    def begin(self, cautious: bool, seed: int) -> None:
+    @initialize(cautious=st.booleans(), deviations=st.sampled_from([None, "estimated"]), seed=seeds)
+    def begin(self, cautious: bool, deviations: Any, seed: int) -> None:
+        self.deviations = deviations
         strategy = Cautious(draws=8, stress=4) if cautious else CertaintyEquivalence()
-        self.agent = Agent(FLEET.context_map, FLEET.cost, FLEET.start, strategy, seed=seed)
+        self.agent = Agent(
+            FLEET.context_map, FLEET.cost, FLEET.start, strategy, seed=seed, deviations=deviations
+        )
 
     @rule(gain=st.floats(0, 2))
     def ask(self, gain: float) -> None:
@@ -77,7 +96,7 @@ class Agents(RuleBasedStateMachine):
         """Plans may be told in any order, and long after they were made."""
         if self.plans:
             plan = self.plans.pop(seed % len(self.plans))
-            trajectory = play_plan(plan, FLEET, plan.context, default_rng(seed))
+            trajectory = play_plan(plan, FLEET, plan.context, self.noise(seed))
             played = len(self.agent._played)
             self.agent.tell(plan, trajectory)
             self.told.append((plan.context, trajectory))
@@ -86,11 +105,19 @@ class Agents(RuleBasedStateMachine):
 
     @rule(seed=seeds, scale=st.sampled_from([1e-3, 1.0, 1e3]), steps=st.integers(1, 20))
     def tell_what_somebody_else_chose(self, seed: int, scale: float, steps: int) -> None:
-        episode = off_policy(FLEET, default_rng(seed), scale, steps)
+        episode = off_policy(FLEET, self.noise(seed), scale, steps)
         played = len(self.agent._played)
         self.agent.tell(*episode)
         self.told.append(episode)
         assert len(self.agent._played) == played
+
+    @rule(seed=seeds)
+    def tell_it_again(self, seed: int) -> None:
+        """An episode counts once."""
+        if self.told:
+            repeats = self.agent.decoder.repeats
+            self.agent.tell(*self.told[seed % len(self.told)])
+            assert self.agent.decoder.repeats == repeats + 1
 
     @rule(what=st.sampled_from(list(WRONG)), as_plan=st.booleans())
     def tell_something_wrong(self, what: str, as_plan: bool) -> None:
@@ -108,6 +135,7 @@ class Agents(RuleBasedStateMachine):
         file = self.folder / "one.agent"
         self.agent.save(file)
         loaded = Agent.load(file)
+        loaded.decoder.repeats = self.agent.decoder.repeats  # since it was opened: not in the file
         assert agent_bits(loaded) == agent_bits(self.agent)
         ours, theirs = self.agent.ask({"gain": 1.0}), loaded.ask({"gain": 1.0})
         assert ours.policy.gains.tobytes() == theirs.policy.gains.tobytes()
@@ -116,9 +144,9 @@ class Agents(RuleBasedStateMachine):
 
     @rule(seed=seeds, count=st.integers(0, 3), by_file=st.booleans())
     def merge_what_another_site_learnt(self, seed: int, count: int, by_file: bool) -> None:
-        rng = default_rng(seed)
+        rng = self.noise(seed)
         episodes = [off_policy(FLEET, rng) for _ in range(count)]
-        other = refit(self.agent.decoder, episodes)
+        other = refit(self.agent.decoder, self.deviations, episodes)
         if by_file:
             other.save(self.folder / "other.decoder")
             other = Decoder.load(self.folder / "other.decoder")
@@ -130,13 +158,20 @@ class Agents(RuleBasedStateMachine):
     @rule(regularisation=st.sampled_from([0.5, 2.0]))
     def merge_what_does_not_fit(self, regularisation: float) -> None:
         own = self.agent.decoder
-        other = Decoder(
-            own.context_map, regularisation * own.regularisation, noise_level=own.noise_level
-        )
+        other = like(own, self.deviations, regularisation)
         before = agent_bits(self.agent)
         with pytest.raises(InputError, match="regularisation"):
             own.merge(other)
         assert agent_bits(self.agent) == before
+
+    @rule()
+    def merge_what_is_known(self) -> None:
+        if self.told:
+            other = refit(self.agent.decoder, self.deviations, self.told[-1:])
+            before = agent_bits(self.agent)
+            with pytest.raises(InputError, match="the same data"):
+                self.agent.decoder.merge(other)
+            assert agent_bits(self.agent) == before
 
     @rule(seed=seeds)
     def teach_a_copy(self, seed: int) -> None:
@@ -144,7 +179,7 @@ class Agents(RuleBasedStateMachine):
         before = snapshot(self.agent.decoder)
         twin = self.agent.decoder.copy()
         assert snapshot(twin) == before
-        twin.update(*off_policy(FLEET, default_rng(seed)))
+        twin.update(*off_policy(FLEET, self.noise(seed)))
         assert twin.episodes == len(self.told) + 1
         assert snapshot(self.agent.decoder) == before
 
@@ -156,7 +191,7 @@ class Agents(RuleBasedStateMachine):
         assert decoder.episodes == len(self.told)
         assert decoder.rows == sum(len(played) for _, played in self.told)
         assert decoder.ignored_rows == 0
-        expected = refit(decoder, self.told)
+        expected = refit(decoder, self.deviations, self.told)
         scale = np.abs(expected.factor).max()
         np.testing.assert_allclose(decoder.factor, expected.factor, rtol=0, atol=1e-12 * scale)
         rounding = 1e-14 * np.linalg.cond(expected.factor)
