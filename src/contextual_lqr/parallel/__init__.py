@@ -54,10 +54,7 @@ def in_parallel(
             yield _one(work, job)
         return
     from joblib import Parallel, delayed, parallel_config
-    from joblib.externals.loky.backend.resource_tracker import ensure_running
     from joblib.externals.loky.process_executor import TerminatedWorkerError
-
-    ensure_running()  # now, as it would let Ctrl-C through to workers that are started after it
 
     # This process may have more threads in NumPy, which would slow small matrices down: a single
     # worker is a process too. joblib wants two or more, so the second gets nothing to do.
@@ -141,6 +138,12 @@ def _deaf_children() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):  # Windows
         yield
         return
+    from multiprocessing import resource_tracker
+
+    from joblib.externals.loky.backend import resource_tracker as of_loky
+
+    for tracker in (resource_tracker, of_loky):  # whose start would end the block
+        tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})  # a new process inherits it
     try:
         yield
