@@ -100,9 +100,7 @@ def main() -> None:
     ]
     for n, (share, found) in THEIRS.items():
         shares = [stabilised(seed, n) for seed in seeds]
-        lines.append(
-            f"| {n} | {np.mean(shares):.1%} | {min(shares):.1%} | {share} % | {found} % |"
-        )
+        lines.append(f"| {n} | {np.mean(shares):.1%} | {min(shares):.1%} | {share} % | {found} % |")
         print(lines[-1], flush=True)
     print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
     if options.write:

@@ -1,7 +1,7 @@
 """Houses that obey no law: what certificates say of them, and what is true.
 
-`python benchmarks/real_fleets.py` takes some minutes; `--quick` one seed, `--development` the seeds
-on which choices were made, `--write` the section of the page "Real fleets". 150 of 225 houses, drawn
+`python benchmarks/real_fleets.py` takes some minutes; `--quick` one seed, `--development` those on
+which choices were made, `--write` the section of the page "Real fleets". 150 of 225 houses, drawn
 at random, have a week of logs; the other 75 get a controller and a certificate zero-shot, and again
 after hours of their own (`houses.py` has their truth). All of it goes through the public API.
 """
@@ -12,8 +12,18 @@ import time
 from typing import NamedTuple
 
 import numpy as np
-from houses import BEGIN, COST, WEEK, Houses, best_costs, contexts_of, exact_costs, load, log
-from houses import new_decoder
+from houses import (
+    BEGIN,
+    COST,
+    WEEK,
+    Houses,
+    best_costs,
+    contexts_of,
+    exact_costs,
+    load,
+    log,
+    new_decoder,
+)
 from numpy import ndarray as Array
 from pages import write_section
 from scipy.stats import binomtest
@@ -147,8 +157,8 @@ Written by `benchmarks/real_fleets.py`. Real houses, each simulated by the heat 
 identified from its own logs; a thermometer is all that is seen. 150 houses with a week of logs each
 teach, 75 are left out; {seeds} seeds. *Excess* is the exact cost of a controller on the true house
 over that of the best controller that sees all masses, less 1; *bad* is over 5 %; *own fit alone* is
-least squares on the house's own rows. *Above likely* should be at most 5 %. Ends of the interval are
-those that were searched for, not those that are proved.
+least squares on the house's own rows. *Above likely* should be at most 5 %. Ends of the interval
+are those that were searched for, not those that are proved.
 
 """
 

@@ -1,15 +1,15 @@
-"""What each machine has shown is kept apart, however it came in, and goes where the decoder goes."""
+"""What each machine has shown is kept apart, however it came in, and goes with the decoder."""
 
 from pathlib import Path
 
 import numpy as np
 import pytest
-from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 from numpy import ndarray as Array
 from numpy.random import default_rng
 
 from contextual_lqr import Decoder, InputError, Trajectory
 from contextual_lqr.belief.machine_store import MachineStore
+from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 
 
 def new() -> Decoder:

@@ -1,11 +1,11 @@
-"""Zero-shot, few-shot and own fit are one belief, and nothing changes where machines obey the law."""
+"""Zero-shot, few-shot and own fit are one belief; where machines obey the law it is the old one."""
 
 import numpy as np
 import pytest
-from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 from numpy.random import default_rng
 
 from contextual_lqr import Decoder, InputError, QuadraticCost, certify
+from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 
 COST = QuadraticCost(np.broadcast_to(np.eye(2), (10, 2, 2)), 0.1 * np.ones((9, 1, 1)))
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 import pytest
-from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 from numpy.random import default_rng
 
 from contextual_lqr import Decoder, InputError, QuadraticCost, certify, certify_many
 from contextual_lqr.certificates.backtest import FEWEST, backtest
 from contextual_lqr.certificates.fleet_check import fleet_check
+from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 
 COST = QuadraticCost(np.broadcast_to(np.eye(2), (10, 2, 2)), 0.1 * np.ones((9, 1, 1)))
 START = np.array([1.0, 0.0])
