@@ -1,10 +1,9 @@
 """225 real houses, simulated: their truth, their logs, and what a controller costs on them.
 
 `benchmarks/real_fleets.py` measures with them. Only the thermometer is seen: the state is 1, the
-outdoor temperature, the last three readings and the last two heat inputs. The rows of the constant
-and of what is only moved along are known; those of the next reading and of the outdoor temperature
-are learnt. The excess of a controller is its exact expected cost on the true house over that of the
-best controller that sees all masses.
+outdoor temperature, the last three readings and the last two heat inputs. Only the row of the next
+reading is unknown; the outdoor temperature is taken to stay as it is. The excess of a controller is
+its exact expected cost on the true house over that of the best controller that sees all masses.
 
 Logs begin at midnight, all masses of a house at one temperature between 15 and 20 °C. The cooler,
 the more its first hours tell about heating from 17 °C: 12 h from 20 °C teach far less.
@@ -120,7 +119,7 @@ def log(houses: Houses, steps: int, rng: np.random.Generator) -> clqr.Trajectory
 def new_decoder() -> clqr.Decoder:
     """Nothing learnt yet: the context is when a house was built and how large it is."""
     context_map = clqr.FeatureContext(["1", "built", "size"], states=d, inputs=1)
-    given = {0: 0, 3: 2, 4: 3, 5: 7, 6: 5}  # these states will be what those of [x; u] are
+    given = {0: 0, 1: 1, 3: 2, 4: 3, 5: 7, 6: 5}  # a state will be what that of [x; u] is
     p = 3 * (d + 1)
     level = np.array([0, 0.1, 0.05, 0, 0, 0, 0])
     return clqr.Decoder(

@@ -1,9 +1,9 @@
 """Houses that obey no law: what certificates say of them, and what is true.
 
-`python benchmarks/real_fleets.py` takes some minutes; `--quick` one seed, `--development` the seeds
-on which choices were made, `--write` the section of the page "Real fleets". 150 of 225 houses,
-drawn at random, have a week of logs; the other 75 get a controller and a certificate zero-shot,
-and again after hours of their own (`houses.py` has their truth), all through the public API.
+`python benchmarks/real_fleets.py` takes some minutes; `--quick` one seed, `--development` those on
+which choices were made, `--write` the section of the page "Real fleets". 150 of 225 houses, drawn
+at random, have a week of logs; the other 75 get a controller and a certificate zero-shot, and again
+after hours of their own (`houses.py` has their truth). All of it goes through the public API.
 """
 
 import argparse

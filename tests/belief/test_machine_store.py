@@ -1,4 +1,4 @@
-"""What each machine has shown is kept apart, however it came in."""
+"""What each machine has shown is kept apart, however it came in, and goes with the decoder."""
 
 from pathlib import Path
 

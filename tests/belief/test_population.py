@@ -1,4 +1,4 @@
-"""Zero-shot, few-shot and own fit are one belief; nothing changes where machines obey the law."""
+"""Zero-shot, few-shot and own fit are one belief; where machines obey the law it is the old one."""
 
 import numpy as np
 import pytest
