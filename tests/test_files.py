@@ -226,8 +226,10 @@ def test_a_full_disk_and_a_folder_that_is_read_only_leave_the_old_file(tmp_path:
     said = _in_a_child(_write_refused, file, 5_000)
     assert said == f"cannot write {file}: File too large"  # as a full disk is met, by the system
     if os.geteuid() == 0:
-        for folder in (tmp_path, *tmp_path.parents[:2]):
+        for folder in (tmp_path, *tmp_path.parents):
             folder.chmod(0o755)
+            if folder.name.startswith("pytest-of-"):
+                break
         said = _in_a_child(_write_refused, file, None)
         assert said == f"cannot write {file}: it is read-only"
         file.chmod(0o666)

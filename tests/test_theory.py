@@ -162,7 +162,8 @@ def test_two_decoders_of_a_set_differ_by_twice_its_radius(seed: int, beta: float
 def test_radius_is_the_rule_of_a_decoder_that_saw_as_much(episodes: int) -> None:
     decoder = Decoder(BlockContext(np.eye(2), np.eye(1)), 0.3)
     for _ in range(episodes):
-        decoder.update((), Trajectory(np.ones((6, 2)), np.ones((5, 1))))
+        same = Trajectory(np.ones((6, 2)), np.ones((5, 1)))
+        decoder.update((), same, allow_repeats=True)
     one = Regularity(2, 3, 6, c_q=1, c_theta=0.7, c_w=0.2, c_x=5, regularisation=0.3)
     assert np.isclose(beta(one, episodes, 0.05), PaperBeta(0.7, 0.2, 5, 0.05)(decoder))
 

@@ -7,8 +7,12 @@ from contextual_lqr.belief.confidence import (
     PaperBeta,
 )
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates import (
+    Backtest,
     Certificate,
+    CostBound,
+    backtest,
     certify,
     certify_many,
     rank_candidates,
@@ -55,6 +59,7 @@ from contextual_lqr.planning.plan import Plan
 
 __all__ = [
     "Agent",
+    "Backtest",
     "BlockContext",
     "Cautious",
     "CertaintyEquivalence",
@@ -64,16 +69,20 @@ __all__ = [
     "ContextError",
     "ContextMap",
     "ContextualLQRError",
+    "CostBound",
     "CostGradient",
     "Decoder",
     "DeterminantBeta",
     "Episode",
     "FeatureContext",
+    "FittedFleet",
+    "FleetDescription",
     "FormatError",
     "FunctionContext",
     "InputError",
     "LinearPolicy",
     "LinearSystem",
+    "MachineBelief",
     "ModelUncertainty",
     "Optimism",
     "Output",
@@ -87,9 +96,11 @@ __all__ = [
     "ThompsonSampling",
     "Trajectory",
     "UnsolvableError",
+    "backtest",
     "certify",
     "certify_many",
     "cost_gradient",
+    "fit",
     "optimal_cost",
     "policy_cost",
     "rank_candidates",
@@ -102,3 +113,15 @@ __all__ = [
 
 for _name in __all__:  # an argument of the wrong kind is named in a sentence of ours
     globals()[_name] = _in_words(globals()[_name])
+
+
+_OF_LOGS = ("FittedFleet", "FleetDescription", "fit")
+
+
+def __getattr__(name: str) -> object:
+    """What is for logs is imported when it is asked for: it takes longer than all the rest."""
+    if name in _OF_LOGS:
+        from contextual_lqr import data
+
+        return getattr(data, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

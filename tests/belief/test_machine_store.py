@@ -45,7 +45,7 @@ def test_a_machine_is_its_rows(runs: list[Trajectory]) -> None:
     for one in runs[:2]:
         y = np.concatenate((one.states[:-1], one.inputs), 1)
         before = np.concatenate((np.zeros((1, 3)), y[:-1]))
-        rows = np.concatenate((y, before, one.states[1:]), 1)
+        rows = np.concatenate((y, before, np.sign(y), one.states[1:]), 1)
         expected = expected + rows.T @ rows
     np.testing.assert_allclose(grams(decoder)["a"], expected, rtol=1e-10, atol=1e-10)
     assert store_of(decoder).counts.tolist() == [len(runs[0]) + len(runs[1])]

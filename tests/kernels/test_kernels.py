@@ -56,10 +56,10 @@ def random_operands(
     batch: int,
     shared: tuple[str, ...] = (),
     absent: tuple[str, ...] = ("policy",),
-    beta: float = 1.2,
+    radius: float = 1.2,
 ) -> dict[str, Any]:
     """The arguments of `recursions`: each operand has `batch` members, or one if it is shared."""
-    A, B = random_dynamics(rng, d, m, beta, (batch,))
+    A, B = random_dynamics(rng, d, m, radius, (batch,))
     Q, R, N = random_stages(rng, d, m, H, d, (batch,))
     made = {
         **{"A": A, "B": B, "Q": Q, "R": R, "N": N},

@@ -217,8 +217,9 @@ def _decoder(
     state, _ = empty.state()
     d = (empty.context_map.shape or (0, 0, 0))[1]
     state |= {"rows": rows, "episodes": episodes, "ignored_rows": ignored}
-    state |= {"sizes": (factor.shape[1] - d, d)}
-    return Decoder.from_state(state, {"data": factor}, empty.context_map, "the factor")
+    state |= {"sizes": (factor.shape[1] - d, d), "deviations": None, "machines": None}
+    arrays = {"data": factor, "digests": np.zeros(0, np.uint64)}
+    return Decoder.from_state(state, arrays, empty.context_map, "the factor")
 
 
 def _variance(others: Decoder) -> tuple[Array, Array]:

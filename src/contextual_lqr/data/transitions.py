@@ -78,14 +78,15 @@ class Transitions:
         return replace(self, at=self.at[which], begins=self.begins[which])
 
     def teach(self, decoder: Decoder) -> None:
-        """Let a decoder learn them, from the columns as they were read.
-
-        The machine of row i of these columns is `self.rows.machine`, if logs label them.
-        """
+        """Let a decoder learn them, from the columns as they were read, and who they are of."""
         now = {name: column[:-1] for name, column in self.rows.values.items()}
         then = {name: column[1:] for name, column in self.rows.values.items()}
         episodes = int(np.count_nonzero(self.begins))
-        decoder.update_columns(*self._sides(now, then), chosen=self.at, episodes=episodes)
+        labels = self.rows.machine
+        machine = None if labels is None else labels[np.arange(len(labels.codes) - 1)].text
+        decoder.update_columns(
+            *self._sides(now, then), chosen=self.at, episodes=episodes, machine=machine
+        )
 
     def columns(self) -> Columns:
         """Contexts, states, inputs and next states of these transitions alone."""
