@@ -111,11 +111,11 @@ __all__ = [
     "unexcited_directions",
 ]
 
-for _name in __all__:  # an argument of the wrong kind is named in a sentence of ours
-    globals()[_name] = _in_words(globals()[_name])
-
-
 _OF_LOGS = ("FittedFleet", "FleetDescription", "fit")
+
+for _name in __all__:  # an argument of the wrong kind is named in a sentence of ours
+    if _name not in _OF_LOGS:
+        globals()[_name] = _in_words(globals()[_name])
 
 
 def __getattr__(name: str) -> object:
@@ -123,5 +123,5 @@ def __getattr__(name: str) -> object:
     if name in _OF_LOGS:
         from contextual_lqr import data
 
-        return getattr(data, name)
+        return _in_words(getattr(data, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
