@@ -2,6 +2,7 @@
 
 import control
 import numpy as np
+import pytest
 
 import contextual_lqr as clqr
 

@@ -3,9 +3,7 @@
 import os
 from pathlib import Path
 
-from contextual_lqr.data.starting import STARTING_FILE
-
-from contextual_lqr.data import FleetDescription, fitting
+from contextual_lqr.data import TEMPLATE, FleetDescription, fitting
 from fleet_logs import cart_rows, write
 
 
@@ -16,11 +14,11 @@ def cases(few: int) -> int:
 def small_fleet(folder: Path) -> Path:
     """A folder with a description, logs, a decoder and a table of machines, all in order."""
     folder.mkdir(exist_ok=True)
-    (folder / "fleet.toml").write_text(STARTING_FILE)
+    (folder / "fleet.toml").write_text(TEMPLATE)
     rows = cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20)
     write(rows, folder / "a.csv")
     write(rows, folder / "a.parquet")
     (folder / "machines.csv").write_text("machine,mass\none,1\ntwo,2\n")
-    fitted = fitting.fit(FleetDescription.parse(STARTING_FILE), [str(folder / "a.csv")])
-    fitted.fleet.save(folder / "a.decoder")
+    fitted = fitting.fit(FleetDescription.parse(TEMPLATE), [str(folder / "a.csv")])
+    fitted.save(folder / "a.decoder")
     return folder

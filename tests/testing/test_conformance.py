@@ -20,8 +20,6 @@ from contextual_lqr.fleets import Fleet, heating
 from contextual_lqr.planning import Choice
 from contextual_lqr.testing import check_environment, check_fleet, check_strategy
 
-PROMISE = "of a wild draw with a cross term in the cost it promises a negative cost, by rounding"
-
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -34,7 +32,7 @@ PROMISE = "of a wild draw with a cross term in the cost it promises a negative c
         Optimism(),
         Cautious(),
         Cautious(state_limit=3.0),
-        pytest.param(ThompsonSampling(), marks=pytest.mark.xfail(strict=True, reason=PROMISE)),
+        ThompsonSampling(),
     ],
     ids=repr,
 )

@@ -17,7 +17,7 @@ one on top of the other, and λ is counted once.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, wraps
 from threading import RLock
 from typing import Any, Literal, TypeVar
@@ -345,6 +345,12 @@ class Decoder:
         self._forget()
         if other._store is not None:
             self._machines_of(self.context_map).merge(other._store)
+
+    def take_machines(self, other: Decoder, without: Collection[str]) -> None:
+        """Hold the machines that another decoder of the same data keeps apart, without some."""
+        self._store = None if other._store is None else other._store.without(without)
+        self._digests = Digests.from_array(other._digests.array())
+        self._forget()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}

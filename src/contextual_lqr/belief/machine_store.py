@@ -11,7 +11,7 @@ A machine is a label with a context. Without a label, every episode is another m
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,6 +53,16 @@ class MachineStore:
         twin = object.__new__(MachineStore)
         twin.__dict__.update(self.__dict__)
         twin._machines = dict(self._machines)
+        return twin
+
+    def without(self, labels: Collection[str]) -> MachineStore:
+        """The same without the machines of these labels."""
+        twin = self.copy()
+        twin._machines = {
+            key: one
+            for key, one in self._machines.items()
+            if isinstance(key, int) or key[0] not in labels
+        }
         return twin
 
     @property

@@ -55,14 +55,17 @@ class FittedFleet:
         """A fleet of which no log has been seen."""
         return cls(description, description.new_decoder())
 
-    def merge(self, other: FittedFleet) -> None:
-        """Take in everything that another fit of the same fleet has learnt."""
+    def merge(self, other: FittedFleet, *, allow_repeats: bool = False) -> None:
+        """Take in everything that another fit of the same fleet has learnt.
+
+        Refused if both have learnt from the same logs, unless repeats are allowed.
+        """
         if odd := self.description.differences(other.description):
             raise InputError(
                 f"the fleets are described differently, in {', '.join(odd)}: only fits of the same "
                 "description can be merged"
             )
-        self.decoder.merge(other.decoder)
+        self.decoder.merge(other.decoder, allow_repeats=allow_repeats)
         self.context_range = joined_ranges(self.context_range, other.context_range)
 
     def save(self, path: PathLike) -> None:
@@ -234,7 +237,8 @@ def fit(
             )
             if robust and misfit.named:
                 misfit = replace(misfit, set_aside=tuple(one.label for one in misfit.named))
-                decoder = fit_without(factors, misfit.set_aside, empty, before)
+                whole, decoder = decoder, fit_without(factors, misfit.set_aside, empty, before)
+                decoder.take_machines(whole, misfit.set_aside)
         if bad is not None and (written := bad.close()):
             report.quarantine = str(written)
     finally:

@@ -217,7 +217,7 @@ def _decoder(
     state, _ = empty.state()
     d = (empty.context_map.shape or (0, 0, 0))[1]
     state |= {"rows": rows, "episodes": episodes, "ignored_rows": ignored}
-    state |= {"sizes": (factor.shape[1] - d, d), "deviations": None, "machines": None}
+    state |= {"sizes": (factor.shape[1] - d, d), "machines": None}
     arrays = {"data": factor, "digests": np.zeros(0, np.uint64)}
     return Decoder.from_state(state, arrays, empty.context_map, "the factor")
 
