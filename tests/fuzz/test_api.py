@@ -146,7 +146,7 @@ CALLS: dict[str, Call] = {
     "solve": (
         c.solve,
         dict(system=SYSTEM, cost=COST, check=False,
-             uncertainty=c.ModelUncertainty(np.ones(D), np.eye(D + M))),
+             uncertainty=c.ModelUncertainty(np.stack([np.eye(D + M)] * D))),
     ),
     "optimal_cost": (c.optimal_cost, dict(system=SYSTEM, cost=COST, start=START)),
     "policy_cost": (

@@ -23,7 +23,7 @@ COMMANDS = [
     "simulate a.decoder --context mass=2 --runs 2000 -o loop.png",
     "check fleet.toml a.csv",
     "advise a.decoder --candidates machines.csv",
-    "merge a.decoder a.decoder -o c.decoder",
+    "merge a.decoder a.decoder -o c.decoder --allow-repeats",
     "play --fleet heating --episodes 20",
     "reproduce --paths circle --decays 0.7 --episodes 5 --seeds 4 --jobs 2 --out results",
     "verify --fleet circle --seeds 2 --runs 2 --episodes 100 --jobs 2 --out verified",
