@@ -34,13 +34,28 @@ COST = clqr.QuadraticCost(
 )
 
 
-def systems(n: int, rng: np.random.Generator) -> Array:
+def covariance(kronecker: bool) -> Array:
+    """Of vec [A, B], row by row: as they write it, or as their code draws it.
+
+    That takes the Kronecker product of 3 by 3 and 6 by 6 matrices that is nearest to a Cholesky
+    factor (Van Loan and Pitsianis 1993).
+    """
+    k = D * (D + M)
+    written = SIGMA * (np.eye(k) + np.ones((k, k))) / 2
+    if not kronecker:
+        return written
+    blocks = np.linalg.cholesky(written).reshape(D, D + M, D, D + M).transpose(0, 2, 1, 3)
+    left, size, right = np.linalg.svd(blocks.reshape(D * D, -1))
+    root = size[0] * np.kron(left[:, 0].reshape(D, D), right[0].reshape(D + M, D + M))
+    return root @ root.T
+
+
+def systems(n: int, rng: np.random.Generator, kronecker: bool) -> Array:
     """[A, B] of n systems, (n, 3, 6)."""
     mean = np.hstack((1.01 * np.eye(D) + 0.01 * (np.eye(D, k=1) + np.eye(D, k=-1)), np.eye(D)))
-    k = mean.size
-    root = np.linalg.cholesky(SIGMA * (np.eye(k) + np.ones((k, k))) / 2)
-    z = rng.standard_normal((2 * n + 20, k))
+    z = rng.standard_normal((2 * n + 20, mean.size))
     z = z[(z**2).sum(1) <= INSIDE][:n]
+    root = np.linalg.cholesky(covariance(kronecker))
     return mean + (z @ root.T).reshape(n, D, D + M)
 
 
@@ -74,11 +89,11 @@ def gain(decoder: clqr.Decoder) -> Array:
     return hedged_policy(decoder.machine({}), COST, 1.0).gains[0]
 
 
-def stabilised(seed: int, n: int) -> float:
+def stabilised(seed: int, n: int, kronecker: bool) -> float:
     """The share of unseen systems that the gain from n systems stabilises."""
     rng = np.random.default_rng([seed, n])
-    K = gain(learn(systems(n, rng), rng))
-    AB = systems(UNSEEN, rng)
+    K = gain(learn(systems(n, rng, kronecker), rng))
+    AB = systems(UNSEEN, rng, kronecker)
     radius = np.abs(np.linalg.eigvals(AB[:, :, :D] + AB[:, :, D:] @ K)).max(1)
     return float((radius < 1).mean())
 
@@ -95,12 +110,15 @@ def main() -> None:
     seeds = range(first, first + (1 if options.quick else 8))
     began = time.perf_counter()
     lines = [
-        "| systems seen | stabilised, mean | worst seed | theirs, where found | theirs: found |",
+        "| systems seen | stabilised: mean, worst seed | from their sampler | theirs | found |",
         "|---|---|---|---|---|",
     ]
     for n, (share, found) in THEIRS.items():
-        shares = [stabilised(seed, n) for seed in seeds]
-        lines.append(f"| {n} | {np.mean(shares):.1%} | {min(shares):.1%} | {share} % | {found} % |")
+        ours = []
+        for kronecker in (False, True):
+            shares = [stabilised(seed, n, kronecker) for seed in seeds]
+            ours.append(f"{np.mean(shares):.1%}, {min(shares):.1%}")
+        lines.append(f"| {n} | {ours[0]} | {ours[1]} | {share} % | {found} % |")
         print(lines[-1], flush=True)
     print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
     if options.write:
@@ -109,9 +127,10 @@ def main() -> None:
 
 Written by `benchmarks/random_systems.py`, on the problem of *Robust direct data-driven control for
 probabilistic systems* (von Rohr, Likhachev, Trimpe 2025) at σ = 0.09: one static gain, learnt from
-N systems of a population, for {UNSEEN} others. Share of these that it stabilises, over {len(seeds)}
-seeds; a gain was always found. Theirs are the results that they store, over the seeds in which
-their method finds a controller.
+N systems of a population, for {UNSEEN} others; the share of these that it stabilises, over
+{len(seeds)} seeds. A gain was always found. *Theirs* are the results they store, over the share
+of seeds in which their method *found* a controller. Their sampler replaces the covariance that they
+write by the nearest Kronecker product, which is a fifth smaller: ours, from both.
 
 """ + "\n".join(lines)
         write_section("real-fleets", "populations", text)
