@@ -250,7 +250,7 @@ def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -
     """The exact gradient of J₁* by the dynamics: one backward and one forward pass.
 
     By the envelope theorem the optimal gains may be held fixed:
-    ∇J = 2 Σ_h P[h+1] (A + B K[h]) E[x[h] x[h]ᵀ] [I; K[h]]ᵀ.
+    ∇J = 2 Σ_h P[h+1] (A + B K[h]) X[h] (I; K[h])ᵀ, X[h] the second moment of x[h].
 
     Parameters
     ----------
