@@ -19,8 +19,7 @@ demo: .venv/run.stamp  ## the paper's experiments with three seeds, about a minu
 	@$(BIN)/contextual-lqr reproduce --seeds 3 --out results/demo
 
 test: .venv/test.stamp  ## the whole suite
-	@$(BIN)/python -m pytest -n auto --dist worksteal -m 'not alone' tests --ignore=tests/fuzz
-	@$(BIN)/python -m pytest -m alone tests --ignore=tests/fuzz  # a signal to a busy machine comes late
+	@$(BIN)/python -m pytest -n auto --dist worksteal tests --ignore=tests/fuzz
 	@$(BIN)/python -m pytest -n auto --dist loadfile README.md docs  # a page's blocks share names
 
 EXAMPLES ?= 10000

@@ -16,7 +16,7 @@ def main() -> None:
         sys.exit(f"contextual-lqr: the command needs {', '.join(missing)}: {remedy}")
     from contextual_lqr.cli import main as command
 
-    command()
+    command(last=True)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,6 @@ if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
 
 def main() -> None:
     """Run the command as typed."""
-    from contextual_lqr.cli import main as run
+    from contextual_lqr.__main__ import main as run
 
     run()

@@ -1,6 +1,7 @@
 """The command as a user meets it: what it prints, and how it fails."""
 
 import json
+import signal
 import sys
 from importlib.metadata import version
 
@@ -55,6 +56,7 @@ def test_an_error_on_purpose_is_one_sentence(
     captured = capsys.readouterr()
     assert captured.out == ""
     assert captured.err == "error: 'mass' is 7.0, outside its bounds [1.0, 5.0]\n"
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler  # as before
 
 
 def test_the_library_imports_nothing_that_only_commands_need() -> None:

@@ -103,7 +103,6 @@ def test_another_run_does_not_touch_the_folder(
     assert {path: path.stat().st_mtime_ns for path in out.iterdir()} == before
 
 
-@pytest.mark.alone
 def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
     out = tmp_path / "results"
     process = subprocess.Popen(

@@ -252,7 +252,7 @@ def test_without_a_context_there_is_one_controller_for_all() -> None:
         (
             "gymnasium",
             "import sys; sys.argv[1:] = ['play', '--fleet', 'inverted-pendulum'];"
-            "from contextual_lqr.cli import main; main()",
+            "from contextual_lqr.cli import main; main(last=True)",
             "pip install 'contextual-lqr[mujoco]'",
         ),
     ],

@@ -118,7 +118,7 @@ def heard(body: str) -> tuple[int, str]:
         "import contextual_lqr.cli as cli\n"
         f"def app(_):\n{body}\n"
         "cli.app = app\n"
-        "cli.main()\n"
+        "cli.main(last=True)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
@@ -164,7 +164,7 @@ def test_ctrl_c_in_the_background_is_ignored_as_the_shell_says() -> None:
     body = f" {KILL}; sys.exit(3)"
     full = (
         f"{code}import os, sys, contextual_lqr.cli as cli\n"
-        f"def app(_):\n{body}\ncli.app = app\ncli.main()\n"
+        f"def app(_):\n{body}\ncli.app = app\ncli.main(last=True)\n"
     )
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", full], check=False, env=environment)

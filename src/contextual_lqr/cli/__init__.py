@@ -114,10 +114,13 @@ for _order, (_name, (_group, _help, _example)) in enumerate(_COMMANDS.items()):
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, as typed unless given; what goes wrong is a sentence, not a traceback."""
+def main(arguments: Sequence[str] | None = None, last: bool = False) -> None:
+    """Run the command, as typed unless given; what goes wrong is a sentence, not a traceback.
+
+    `last` says that the process ends after it.
+    """
     _open_streams()
-    with Interrupts(last=arguments is None) as ctrl_c:
+    with Interrupts(last) as ctrl_c:
         code: object = 0
         try:
             try:
