@@ -113,8 +113,9 @@ CONCLUSIONS = """
   linear contexts, and 1.8 times with physical features.
 - **Why one controller for all balances nearly all.** It is not the small starts: from ±0.15 it
   balances 93 to 100. It is the weights, which make inputs expensive: 1 for 100 N. Gains are then
-  mild, and a mild controller for the mean machine stabilises 97 of 100, as the last table shows without
-  any learning. With inputs a hundred times cheaper the best fit without a context stabilises 84 of
+  mild, and a mild controller for the mean machine stabilises 97 of 100, as the last table shows
+  without any learning. With inputs a hundred times cheaper the best fit without a context
+  stabilises 84 of
   100, and what was learnt balances 83 to 96; with physical features 98 to 100.
 - **The physical features pay 10 % in the median, and need not.** Their best Θ is within 0.1 % of
   the optimum. What is learnt depends on how training begins: on seeds 5 and 6, with starts within
