@@ -38,7 +38,7 @@ from contextual_lqr.paper.reproduce.claims import (
     unsaid,
 )
 from contextual_lqr.paper.reproduce.config import Config, Setting, Trial
-from contextual_lqr.paper.reproduce.examples import examples
+from contextual_lqr.paper.reproduce.figures import examples
 from contextual_lqr.paper.reproduce.run import run_missing
 from contextual_lqr.paper.reproduce.store import Store, frame
 from contextual_lqr.paper.reproduce.summary import (

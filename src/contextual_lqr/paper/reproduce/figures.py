@@ -7,14 +7,20 @@ failed or overflowing run counts as infinite).
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.machine import as_system
+from contextual_lqr.fleets import Fleet, true_decoder, true_system
+from contextual_lqr.lqr.rollout import simulate
+from contextual_lqr.lqr.solve import solve
 from contextual_lqr.paper.reproduce.claims import idle_regret
-from contextual_lqr.paper.reproduce.examples import Example, examples
+from contextual_lqr.paper.reproduce.config import Setting, Trial
 from contextual_lqr.paper.reproduce.summary import Measurements, median
+from contextual_lqr.paper.reproduce.trial import bench, learn
 from contextual_lqr.paper.style import GREY, PALETTE, figure_style, save_figure
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ _COLOURS = {
     "certainty": PALETTE[3],
     "paper-literal": GREY,
 }
+# Figure 2 has the paper's masses, numbers of environments and decay.
+MASSES, ENVIRONMENTS, DECAY = (0.1, 1.0), (1, 3, 10), 0.7
 _SPLIT = 1e5  # where the axis of regret is broken
 # The paper's markers, circle, triangle and cross (the optimum is a star), and our colours.
 _SHOWN = {1: ("o", PALETTE[3]), 3: ("^", PALETTE[1]), 10: ("x", PALETTE[0])}
@@ -38,37 +46,30 @@ _SHOWN = {1: ("o", PALETTE[3]), 3: ("^", PALETTE[1]), 10: ("x", PALETTE[0])}
 
 def draw_figures(measured: Measurements, folder: Path) -> dict[str, str]:
     """Draw all of them as PNG and SVG; their names, with what each shows."""
-    captions = {}
+    config = measured.config
+    over = f"lines are medians over {config.seeds} seeds, bands the middle half."
+    lines = f"Strategy “{config.lead}”; {over}"
     with figure_style():
-        for name, draw in {
-            "figure-1a": _decoder_errors,
-            "figure-1b": _control_errors,
-            "figure-2": _trajectories,
-            "figure-3": _regret,
-            "figure-4": _largest,
-        }.items():
-            figure, caption = draw(measured)
-            captions[name] = f"{name.replace('-', ' ').capitalize()}. {caption}"
+        drawn = {
+            "figure-1a": (
+                _errors(measured, "decoder_error", "‖Θₖ - Θ*‖, Frobenius norm"),
+                f"Error of the decoder after each training episode. {lines}",
+            ),
+            "figure-1b": (
+                _errors(measured, "control_error", "mean control error [cost]"),
+                f"Mean control error over {config.test_masses} masses never seen: exact expected "
+                f"cost above the optimum. {lines}",
+            ),
+            "figure-2": _trajectories(measured),
+            "figure-3": _regret(measured),
+            "figure-4": _largest(measured),
+        }
+        for name, (figure, _) in drawn.items():
             save_figure(figure, folder, name)
-    return captions
-
-
-def _decoder_errors(measured: Measurements) -> tuple[Figure, str]:
-    figure = _errors(measured, "decoder_error", "‖Θₖ - Θ*‖, Frobenius norm")
-    return figure, f"Error of the decoder after each training episode. {_lines(measured)}"
-
-
-def _control_errors(measured: Measurements) -> tuple[Figure, str]:
-    figure = _errors(measured, "control_error", "mean control error [cost]")
-    return figure, (
-        f"Mean control error over {measured.config.test_masses} masses never seen: exact expected "
-        f"cost above the optimum. {_lines(measured)}"
-    )
-
-
-def _lines(measured: Measurements) -> str:
-    lead, seeds = measured.config.lead, measured.config.seeds
-    return f"Strategy “{lead}”; lines are medians over {seeds} seeds, bands the middle half."
+    return {
+        name: f"{name.replace('-', ' ').capitalize()}. {caption}"
+        for name, (_, caption) in drawn.items()
+    }
 
 
 def _errors(measured: Measurements, column: str, label: str) -> Figure:
@@ -84,6 +85,60 @@ def _errors(measured: Measurements, column: str, label: str) -> Figure:
     _plain_episodes(axes, config.episodes)
     axes.legend(ncols=len(config.paths) if len(config.decays) > 1 else 1, fontsize="small")
     return figure
+
+
+class Example(NamedTuple):
+    """Positions (H, 2) on one path with one mass; `learnt` maps environments trained on to them."""
+
+    path: str
+    decay: float
+    mass: float
+    targets: Float[Array, "H 2"]
+    optimal: Float[Array, "H 2"]
+    learnt: dict[int, Float[Array, "H 2"]]
+
+    def distance(self, environments: int) -> float:
+        """How far the learnt trajectory is from the optimal one, at the worst point."""
+        return float(np.linalg.norm(self.learnt[environments] - self.optimal, axis=1).max())
+
+
+def examples(measured: Measurements) -> list[Example]:
+    """Every path with the paper's masses and decay, learnt by a typical run.
+
+    Typical is the run whose control error is the (lower) median after the last number of
+    environments shown. Where there is no decay of 0.7 the first is taken; masses outside the range
+    are left out. All trajectories of a panel have the same noise.
+    """
+    config, found = measured.config, []
+    decay = DECAY if DECAY in config.decays else config.decays[0]
+    low, high = config.masses
+    counts = [k for k in ENVIRONMENTS if k <= config.episodes]
+    for path in config.paths:
+        setting = Setting(path, decay)
+        fleet = bench(config, setting).fleet
+        errors = measured.of("control_error")[config.settings.index(setting), :, counts[-1] - 1]
+        typical = int(np.argsort(errors, kind="stable")[(config.seeds - 1) // 2])
+        left, _ = learn(
+            config, Trial(setting, config.lead, config.first_seed + typical), counts[-1]
+        )
+        targets = -fleet.cost.Q[:, 0, 1:3]
+        for mass in [mass for mass in MASSES if low <= mass <= high] or [low]:
+            thetas = {k: left[k - 1].estimate for k in counts if k <= len(left)}
+            optimal, *learnt = (
+                _positions(fleet, theta, {"mass": mass}, config.first_seed)
+                for theta in (true_decoder(fleet), *thetas.values())
+            )
+            shown = dict(zip(thetas, learnt, strict=True))
+            found.append(Example(path, decay, mass, targets, optimal, shown))
+    return found
+
+
+def _positions(fleet: Fleet, theta: Array, context: dict[str, float], seed: int) -> Array:
+    """Play the controller of a decoder on the true machine."""
+    believed = as_system(theta @ fleet.context_map.matrix(context), fleet.noise)
+    policy = solve(believed, fleet.cost, check=True).policy
+    rng = np.random.default_rng([seed, 4])
+    return simulate(policy, true_system(fleet, context), fleet.start, rng).states[:, 1:3]
 
 
 def _trajectories(measured: Measurements) -> tuple[Figure, str]:

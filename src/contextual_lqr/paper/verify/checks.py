@@ -77,15 +77,10 @@ def coverage(rows: pl.DataFrame, delta: float) -> Iterator[Check]:
             said += f": short of the promise by {promise - high:.3f} at least"
         elif low < promise:
             said += ": too few runs to show it"
-        numbers: Numbers = {
-            "runs": runs,
-            "covered": covered,
-            "low": low,
-            "high": high,
-            "promised": promise,
-        }
-        numbers["largest_ratio"] = float(ratios.max())
-        yield Check(f"coverage, {rule}", _fleet(rows), high >= promise, said, numbers)
+        name, largest = f"coverage, {rule}", float(ratios.max())
+        counts: Numbers = {"runs": runs, "covered": covered, "low": low, "high": high}
+        numbers = counts | {"promised": promise, "largest_ratio": largest}
+        yield Check(name, _fleet(rows), high >= promise, said, numbers)
 
 
 def optimism(rows: pl.DataFrame) -> Check:
