@@ -90,6 +90,12 @@ class Digests:
             place = np.searchsorted(self._kept, fresh)
             self._kept = np.insert(self._kept, place, fresh)[:LIMIT]
 
+    def copy(self) -> Digests:
+        """An independent twin; what is kept is replaced, never written into."""
+        twin = Digests()
+        twin._kept = self._kept
+        return twin
+
     def array(self) -> UInt64[Array, " kept"]:
         """All that there is to save."""
         return self._kept.copy()
