@@ -185,21 +185,15 @@ def caution() -> None:
     agents = [after_one_episode(fleet, seed) for seed in range(21)]
     agents.sort(key=lambda one: above(fleet, one.controller(context), context))
     agent = agents[10]  # the seed for which believing the estimate costs the median
-    machine, truth = agent.decoder.system(context), true_system(fleet, context)
-    draws = clqr.Agent(fleet.context_map, fleet.cost, fleet.start, clqr.ThompsonSampling(), seed=5)
-    draws.decoder = agent.decoder.copy()
-    G = fleet.context_map.matrix(context)
-    plausible = np.stack([draws.ask(context).theta @ G for _ in range(400)])
-    machines = clqr.LinearSystem(plausible[..., :5], plausible[..., 5:], fleet.noise)
-    root = np.linalg.solve(agent.decoder.factor.T, G)
-    doubt, rows = root.T @ root, np.diag(agent.decoder.noise_estimate)
+    belief, truth = agent.decoder.machine(context), true_system(fleet, context)
+    machines = belief.draw(400, np.random.default_rng(5))
     names, costs, true_costs = [], [], []
     for aversion in (0, 0.1, 1, 10, 100, None):
         if aversion is None:
             policy, name = clqr.LinearPolicy(np.zeros((19, 2, 5))), "do\nnothing"
         else:
-            spread = clqr.ModelUncertainty(aversion * rows, doubt) if aversion else None
-            policy = clqr.solve(machine, fleet.cost, uncertainty=spread).policy
+            uncertain = clqr.ModelUncertainty(aversion * belief.covariances) if aversion else None
+            policy = clqr.solve(belief.system, fleet.cost, uncertainty=uncertain).policy
             name = "believe it" if aversion == 0 else f"{aversion:g}"
         names.append(name)
         costs.append(clqr.policy_cost(policy, machines, fleet.cost, fleet.start))
