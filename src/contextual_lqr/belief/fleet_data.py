@@ -40,6 +40,7 @@ from contextual_lqr.belief.regression import (
 )
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
+from contextual_lqr.display import Displayed
 from contextual_lqr.errors import ContextError, InputError
 from contextual_lqr.lqr.problem import Trajectory
 
@@ -60,7 +61,7 @@ def _one_at_a_time(method: Method) -> Method:
     return guarded  # type: ignore[return-value]
 
 
-class FleetData:
+class FleetData(Displayed):
     """What a fleet has shown; `Decoder` says what the arguments are, and what the data say."""
 
     def __init__(
@@ -348,6 +349,22 @@ class FleetData:
     def _forget(self) -> None:
         """What was computed from the data is not that of the data any more."""
         self.kept = {}
+
+    def _facts(self) -> dict[str, object]:
+        shape = self.context_map.shape
+        facts: dict[str, object] = {}
+        if shape is not None:
+            p, d, m = shape
+            facts = {"states": d, "inputs": m, "Θ": f"{d} x {p}"}
+        facts |= {"episodes": f"{self.episodes:,}", "rows": f"{self.rows:,}"}
+        for name, count in (("ignored rows", self.ignored_rows), ("repeats", self.repeats)):
+            if count:
+                facts[name] = f"{count:,}"
+        machines = self._machines
+        if machines is None:
+            return {**facts, "deviations": "none"}
+        facts["machines"] = f"{0 if machines.store is None else len(machines.store):,}"
+        return {**facts, "deviations": "estimated" if machines.given is None else "given"}
 
     @property
     def _limit(self) -> float:

@@ -25,6 +25,7 @@ from contextual_lqr.belief.confidence import BetaRule, DeterminantBeta
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.checks import as_numbers, frozen, record, require
 from contextual_lqr.context import ContextMap
+from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError, OwnRuleError
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
@@ -44,7 +45,7 @@ class Output(NamedTuple):
     estimate: Float[Array, "d p"]
 
 
-class Agent:
+class Agent(Displayed):
     """Learns the decoder of a fleet, one episode a machine.
 
     `noise_level` is the rough standard deviation of a step's noise, a number or one for each state
@@ -263,6 +264,11 @@ class Agent:
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise FormatError(f"{path} is damaged: {error}") from error
         return agent
+
+    def _facts(self) -> dict[str, object]:
+        learnt = self.decoder._facts()
+        steps = {"steps": self.cost.horizon - 1, "plans told": f"{self._told_plans:,}"}
+        return {"strategy": type(self.strategy).__name__, **learnt, **steps}
 
     # -- inside ------------------------------------------------------------------------------------
 

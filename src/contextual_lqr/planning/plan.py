@@ -10,11 +10,12 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.problem import LinearPolicy
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Displayed):
     """What to play: `input(step, state)`, the policy's input, dithered and within the bounds.
 
     `theta` is the decoder the policy comes from, the estimate if the strategy chose none;
@@ -37,3 +38,15 @@ class Plan:
         """The input for the state at this step, counted from 0."""
         u = self.policy.gains[step] @ np.asarray(state, float) + self.offsets[step]
         return np.asarray(u if self.input_bounds is None else np.clip(u, *self.input_bounds))
+
+    def _facts(self) -> dict[str, object]:
+        steps, m, d = self.policy.gains.shape
+        return {
+            **context_fact(self.context),
+            "states": d,
+            "inputs": m,
+            "steps": steps,
+            "promised cost": f"{self.promised_cost:.4g}",
+            "dither": "none" if self.dither is None else "yes",
+            "input bounds": "none" if self.input_bounds is None else "yes",
+        }
