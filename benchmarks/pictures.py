@@ -3,6 +3,7 @@
 `python benchmarks/pictures.py`, about half a minute. Every number in them is computed here.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 
 import contextual_lqr as clqr
+from contextual_lqr.figures import PALETTE, figure_style
 from contextual_lqr.fleets import Fleet, path_following, true_decoder, true_system
-from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
+from contextual_lqr.paper.style import save_figure
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 BLUE, RED, GREEN, PINK, GREY = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3], "#8a8f99"
@@ -288,7 +290,21 @@ def promises() -> None:
     print(f"promises above the optimum: {int((promised > 1 + 1e-9).sum())} of {promised.size}")
 
 
+def certificates() -> None:
+    """The pictures of docs/certificate.md, by its own code."""
+    from matplotlib import pyplot
+
+    text = (FIGURES.parent / "certificate.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text.split("## The interval")[0], re.DOTALL)
+    exec("\n".join(blocks), {})
+    for number, name in zip(pyplot.get_fignums(), ("over-mass", "loop", "theta"), strict=True):
+        save_figure(pyplot.figure(number), FIGURES, f"certificates-{name}")
+        (FIGURES / f"certificates-{name}.png").unlink()
+    pyplot.close("all")
+
+
 if __name__ == "__main__":
     with figure_style():
         for draw in (hero, one_law, machines_tried, square_roots, caution, optimism, promises):
             draw()
+        certificates()

@@ -38,4 +38,4 @@ def context_fact(context: object) -> dict[str, object]:
     values = (
         (name, f"{v:.6g}" if isinstance(v, Real) else short(v)) for name, v in context.items()
     )
-    return {"context": " ".join(f"{name}={value}" for name, value in values) or "none"}
+    return {"context": ", ".join(f"{name}={value}" for name, value in values) or "none"}

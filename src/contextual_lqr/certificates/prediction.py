@@ -41,10 +41,11 @@ def predict_closed_loop(
     start: ArrayLike,
     rng: np.random.Generator,
     *,
+    policy: LinearPolicy | None = None,
     runs: int = 500,
     band: float = 0.9,
 ) -> ClosedLoopPrediction:
-    """Play the controller of the expected machine on `runs` plausible ones.
+    """Play a policy, that of the expected machine unless given, on `runs` plausible machines.
 
     The band holds this share of them. A run counts as exploded when a state passes 10¹⁵⁰; it is
     held there.
@@ -54,7 +55,8 @@ def predict_closed_loop(
     d = len(belief.mean)
     x = as_numbers("start", start, "(d,)", 1)
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
-    policy = solve(belief.system, cost, check=True).policy
+    if policy is None:
+        policy = solve(belief.system, cost, check=True).policy
     drawn = belief.draw(runs, rng)
     deviations = np.sqrt(np.einsum("nii->ni", drawn.noise))
     shocks = deviations[:, None] * rng.standard_normal((runs, len(policy.gains), d))
