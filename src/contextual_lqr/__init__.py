@@ -57,7 +57,8 @@ from contextual_lqr.planning import (
     Strategy,
     ThompsonSampling,
 )
-from contextual_lqr.planning.agent import Agent, Episode, Output
+from contextual_lqr.planning.agent import Agent, Output
+from contextual_lqr.planning.episode import Episode
 from contextual_lqr.planning.plan import Plan
 
 __all__ = [

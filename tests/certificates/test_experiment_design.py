@@ -18,7 +18,7 @@ from contextual_lqr import (
     solve,
     unexcited_directions,
 )
-from contextual_lqr.certificates.experiment_design import column_names
+from contextual_lqr.context.columns import column_names
 from problems import seeds
 from simulated_fleets import learnt, log, path, spring
 

@@ -33,12 +33,13 @@ from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.posterior import Posterior
 from contextual_lqr.belief.regression import Regression
 from contextual_lqr.context import ContextMap
+from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.lqr.problem import LinearSystem
 
 
-class Decoder(FleetData):
+class Decoder(FleetData, Displayed):
     """A belief about Θ, (d, p), kept as square-root statistics of ridge regression.
 
     `regularisation` is the λ of V = λI + Σ zzᵀ. `noise_level` is the rough standard deviation of a
@@ -210,3 +211,19 @@ class Decoder(FleetData):
     ) -> Decoder:
         """The decoder of a `state`; `name` says in an error where it came from."""
         return restored(cls, state, arrays, context_map, name)
+
+    def _facts(self) -> dict[str, object]:
+        shape = self.context_map.shape
+        facts: dict[str, object] = {}
+        if shape is not None:
+            p, d, m = shape
+            facts = {"states": d, "inputs": m, "Θ": f"{d} x {p}"}
+        facts |= {"episodes": f"{self.episodes:,}", "rows": f"{self.rows:,}"}
+        for name, count in (("ignored rows", self.ignored_rows), ("repeats", self.repeats)):
+            if count:
+                facts[name] = f"{count:,}"
+        machines = self._machines
+        if machines is None:
+            return {**facts, "deviations": "none"}
+        facts["machines"] = f"{0 if machines.store is None else len(machines.store):,}"
+        return {**facts, "deviations": "estimated" if machines.given is None else "given"}

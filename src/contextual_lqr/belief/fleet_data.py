@@ -27,20 +27,19 @@ from contextual_lqr.belief.episodes import (
     sized_for,
     without_repeats,
 )
-from contextual_lqr.belief.evidence import Digests, episode_digests
+from contextual_lqr.belief.evidence import Digests, episode_digests, table_digest
 from contextual_lqr.belief.factors import block_rows, tall_triangle, triangle
 from contextual_lqr.belief.fleet_machines import FleetMachines
+from contextual_lqr.belief.merging import require_mergeable
 from contextual_lqr.belief.regression import (
     Regression,
     as_known_rows,
     as_noise_level,
     as_regularisation,
     factor_of,
-    listed,
 )
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
-from contextual_lqr.display import Displayed
 from contextual_lqr.errors import ContextError, InputError
 from contextual_lqr.lqr.problem import Trajectory
 
@@ -61,7 +60,7 @@ def _one_at_a_time(method: Method) -> Method:
     return guarded  # type: ignore[return-value]
 
 
-class FleetData(Displayed):
+class FleetData:
     """What a fleet has shown; `Decoder` says what the arguments are, and what the data say."""
 
     def __init__(
@@ -249,8 +248,7 @@ class FleetData(Displayed):
         labels = machine_labels(machine, len(states[0]), "rows")
         columns = [*z, *next_states]
         data, used, ignored = tall_triangle(columns, chosen, self._limit), count, 0
-        # The factor of the same rows is the same to the bit; that of others is not.
-        digest = episode_digests(*(part[None] for part in _identity(data, columns, chosen)))
+        digest = table_digest(data, columns, chosen)
         if not allow_repeats and self._digests.known(digest).any():
             self.repeats += 1
             return None
@@ -295,24 +293,7 @@ class FleetData(Displayed):
         Refused if both have learnt from the same episodes, unless that is allowed.
         """
         require(isinstance(other, type(self)), f"only a Decoder can be merged, not {other!r}")
-        mine, theirs = self.context_map, other.context_map
-        shapes = [one.shape for one in (mine, theirs) if one.shape is not None]
-        if shapes:  # one of them may not know its sizes yet
-            mine, theirs = (one.sized(*shapes[0][1:]) for one in (mine, theirs))
-        for name, ours, its in (
-            ("context map", mine, theirs),
-            ("regularisation", self.regularisation, other.regularisation),
-            ("noise level", *(np.asarray(one.noise_level).tolist() for one in (self, other))),
-            ("set of known rows", listed(self.known), listed(other.known)),
-            ("way with deviations", *(one._machines is not None for one in (self, other))),
-        ):
-            require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
-        shared = self._digests.overlap(other._digests)
-        require(
-            allow_repeats or not shared,
-            f"both have learnt from the same data ({shared} episodes or tables of them): merged, "
-            "these would count twice; allow_repeats=True if that is meant",
-        )
+        mine = require_mergeable(self, other, allow_repeats)
         if other._regression is not None:
             joint = other._regression
             if self._regression is not None:
@@ -350,33 +331,8 @@ class FleetData(Displayed):
         """What was computed from the data is not that of the data any more."""
         self.kept = {}
 
-    def _facts(self) -> dict[str, object]:
-        shape = self.context_map.shape
-        facts: dict[str, object] = {}
-        if shape is not None:
-            p, d, m = shape
-            facts = {"states": d, "inputs": m, "Θ": f"{d} x {p}"}
-        facts |= {"episodes": f"{self.episodes:,}", "rows": f"{self.rows:,}"}
-        for name, count in (("ignored rows", self.ignored_rows), ("repeats", self.repeats)):
-            if count:
-                facts[name] = f"{count:,}"
-        machines = self._machines
-        if machines is None:
-            return {**facts, "deviations": "none"}
-        facts["machines"] = f"{0 if machines.store is None else len(machines.store):,}"
-        return {**facts, "deviations": "estimated" if machines.given is None else "given"}
-
     @property
     def _limit(self) -> float:
         """The size above which a row holds nothing but rounding."""
         level = np.asarray(self.noise_level)
         return float(level[level > 0].min()) / _EPSILON
-
-
-def _identity(
-    data: Array | None, columns: Sequence[Array], chosen: Array | None
-) -> Sequence[Array]:
-    """What tells the rows of a table from others: their factor or, without one, themselves."""
-    if data is not None:
-        return [data]
-    return [np.asarray(one if chosen is None else one[chosen]) for one in columns]

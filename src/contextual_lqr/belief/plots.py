@@ -11,6 +11,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, FeatureContext
+from contextual_lqr.context.columns import column_names
 from contextual_lqr.figures import GREY, PALETTE, figure_style, panels
 
 if TYPE_CHECKING:
@@ -85,5 +86,4 @@ def _columns(context_map: ContextMap, names: Sequence[str], p: int) -> list[str]
     if not isinstance(context_map, FeatureContext):
         return [f"z{j + 1}" for j in range(p)]
     plain = [name.partition(" [")[0] for name in names]
-    features = context_map.feature_names
-    return [y if one == "1" else f"{one} · {y}" for one in features for y in plain]
+    return [one.removeprefix("1 · ") for one in column_names(context_map, p, plain)]

@@ -27,9 +27,8 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import as_system
-from contextual_lqr.certificates.extrapolation import feature_groups
 from contextual_lqr.checks import as_numbers, require
-from contextual_lqr.context import ContextMap, FeatureContext
+from contextual_lqr.context.columns import column_names
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import QuadraticCost
@@ -124,20 +123,6 @@ def unexcited_directions(
         direction /= np.linalg.norm(direction)
         found.append(UnexcitedDirection(tuple(labels[i] for i in own), direction))
     return found
-
-
-def column_names(context_map: ContextMap, p: int, names: Sequence[str] | None = None) -> list[str]:
-    """What each column of Θ multiplies: a feature, and a state or an input."""
-    if not isinstance(context_map, FeatureContext):
-        owners, features = feature_groups(context_map, p)
-        return [f"{features[owner]}, row {j + 1}" for j, owner in enumerate(owners)]
-    features = list(context_map.feature_names)
-    y = p // len(features)
-    d = context_map.states or 0
-    if names is None:
-        names = [f"state {i + 1}" if i < d else f"input {i - d + 1}" for i in range(y)]
-    require(len(names) == y, f"there must be {y} names of states and inputs, not {len(names)}")
-    return [f"{feature} · {name}" for feature in features for name in names]
 
 
 def _saving(half: Float[Array, "p y"], moment: Float[Array, "y y"], prices: Array) -> float:
