@@ -42,16 +42,46 @@ from contextual_lqr.lqr.problem import LinearSystem
 class Decoder(FleetData, Displayed):
     """A belief about Θ, (d, p), kept as square-root statistics of ridge regression.
 
-    `regularisation` is the λ of V = λI + Σ zzᵀ. `noise_level` is the rough standard deviation of a
-    step's noise (√λ unless given), a number or one for each state, zero where a state is exact. A
-    step so large that rounding drowns such noise teaches nothing, and is counted in `ignored_rows`
-    instead. `known` has the rows of Θ, by the number of their state, that are given and need not be
-    learnt.
+    Parameters
+    ----------
+    context_map : ContextMap
+        The known map from contexts to G.
+    regularisation : float
+        The λ of V = λI + Σ zzᵀ.
+    noise_level : array_like, () or (d,), optional
+        The rough standard deviation of a step's noise, √λ unless given; zero where a state is
+        exact. A step so large that rounding drowns such noise teaches nothing, and is counted in
+        `ignored_rows` instead.
+    known : mapping from int to array_like, (p,), optional
+        The rows of Θ, by the number of their state, that are given and need not be learnt.
+    deviations : "estimated", array_like (d, d+m, d+m), or None
+        How machines deviate from the law [A, B] = Θ G. "estimated": what each machine has shown is
+        kept apart, and the covariances S_r of the deviations are estimated from it. Covariances say
+        what they are. None says that there are none, as the paper does, and keeps no machines
+        apart.
 
-    Machines may deviate from the law [A, B] = Θ G. With `deviations="estimated"` what each machine
-    has shown is kept apart, and the covariances S_r of their deviations are estimated from it;
-    covariances (d, d+m, d+m) say what they are; None says that there are none, as the paper does,
-    and keeps no machines apart.
+    Attributes
+    ----------
+    episodes, rows : int
+        How much was learnt from.
+    ignored_rows : int
+        How many steps were too large to teach anything.
+    repeats : int
+        How many episodes, or tables of rows, had been learnt before, and were skipped.
+
+    Raises
+    ------
+    InputError
+        If an argument is of the wrong kind, shape or sign.
+
+    Examples
+    --------
+    >>> decoder = clqr.Decoder(clqr.FeatureContext(["1", "1/mass"]), 1e-4)
+    >>> decoder.update({"mass": 2.0}, clqr.Trajectory([[1.0], [0.8], [0.7]], [[-0.2], [-0.1]]))
+    >>> decoder
+    <Decoder: states 1, inputs 1, Θ 1 x 4, episodes 1, rows 2, machines 1, deviations estimated>
+    >>> decoder.machine({"mass": 3.0})
+    <MachineBelief: states 1, inputs 1, largest deviation 0.387, identified no>
     """
 
     @property
@@ -117,7 +147,22 @@ class Decoder(FleetData, Displayed):
     def machine(self, context: Any, machine: str | None = None) -> MachineBelief:
         """What is believed about the machine with this context.
 
-        With the label of a `machine` that has data of its own, the posterior given these.
+        Parameters
+        ----------
+        context
+            The machine's context.
+        machine : str, optional
+            The label of a machine that has data of its own: then the posterior given these.
+
+        Returns
+        -------
+        MachineBelief
+            The mean of [A, B], and the covariance of each of its rows.
+
+        Raises
+        ------
+        InputError
+            If there are no data of such a machine, or machines are not kept apart.
         """
         return self._belief(self.context_map.matrix(context), [machine])
 
@@ -128,7 +173,17 @@ class Decoder(FleetData, Displayed):
     ) -> MachineBelief:
         """What is believed about the machines with these contexts, as one batch.
 
-        `machine` has the label of each, None for one that was never seen.
+        Parameters
+        ----------
+        contexts
+            A sequence of contexts, or a mapping from names to arrays.
+        machine : str or sequence of str or None, optional
+            The label of each, None for one that was never seen.
+
+        Returns
+        -------
+        MachineBelief
+            One batch, in the order of the contexts.
         """
         G = self.context_map.matrices(contexts)
         return self._belief(G, machine_labels(machine, len(G), "contexts"))
@@ -188,12 +243,35 @@ class Decoder(FleetData, Displayed):
 
         The context map is written too where it can be (constants and expressions); a map made of
         Python functions must be given again to `load`.
+
+        Parameters
+        ----------
+        path : path
+            The file, which is replaced if it exists.
         """
         save_arrays(path, "decoder", FORMAT_VERSION, *self.state())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], context_map: ContextMap | None = None) -> Decoder:
-        """Read what `save` wrote, to the bit."""
+        """Read what `save` wrote, to the bit.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        context_map : ContextMap, optional
+            The map that it was learnt with; needed if that is made of Python functions.
+
+        Returns
+        -------
+        Decoder
+            The same belief.
+
+        Raises
+        ------
+        FormatError
+            If the file is none of ours, damaged, or of another version.
+        """
         state, arrays = load_arrays(path, "decoder", FORMAT_VERSION)
         return cls.from_state(state, arrays, context_map, str(path))
 

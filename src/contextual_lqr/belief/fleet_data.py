@@ -110,8 +110,22 @@ class FleetData:
     ) -> None:
         """Learn from one episode; all of it, or, if anything is wrong, nothing.
 
-        `machine` is the label of the machine that played it; without one it is another machine. An
-        episode that was learnt before is counted in `repeats` instead, unless they are allowed.
+        Parameters
+        ----------
+        context
+            The context of the machine that played it.
+        trajectory : Trajectory
+            What was played.
+        machine : str, optional
+            The label of the machine; without one, it is another machine.
+        allow_repeats : bool
+            Learn from an episode that was learnt before once more, instead of counting it in
+            `repeats`.
+
+        Raises
+        ------
+        InputError
+            If context, trajectory and decoder do not fit together.
         """
         if trajectory.states.ndim != 2:
             raise InputError(
@@ -133,10 +147,16 @@ class FleetData:
     ) -> None:
         """Learn from many episodes in one QR: all of them, or, if anything is wrong, none.
 
-        `trajectories` is a sequence (lengths may differ) or one `Trajectory` of shape (n, H, d);
-        `contexts` has an entry for each, or maps each context name to an array of n values;
-        `machine` is the label of the one machine that played them, or has a label for each.
-        Episodes that were learnt before are counted in `repeats` instead, unless they are allowed.
+        Parameters
+        ----------
+        contexts
+            A context for each, or a mapping from names to arrays of n values.
+        trajectories
+            A sequence, whose lengths may differ, or one `Trajectory` of shape (n, H, d).
+        machine
+            The label of the one machine that played them all, or a label for each.
+        allow_repeats
+            As for `update`.
         """
         groups = grouped(trajectories)
         count = sum(len(members) for members, _ in groups)
@@ -184,12 +204,20 @@ class FleetData:
         machine: str | Sequence[str | None] | None = None,
         allow_repeats: bool = False,
     ) -> None:
-        """Learn from single steps: from states (n, d), inputs (n, m) led to `next_states` (n, d).
+        """Learn from single steps: all of them, or, if anything is wrong, none.
 
-        `contexts` has the context of each row, best as one mapping from names to arrays; `machine`
-        is the label of the one machine they are of, or has a label for each row. `episodes` is how
-        many began among these rows. All rows are learnt, or none; a table that was learnt before is
-        counted in `repeats` instead, unless that is allowed.
+        Parameters
+        ----------
+        contexts
+            The context of each row, best as one mapping from names to arrays.
+        states, inputs, next_states : array_like, (n, d), (n, m) and (n, d)
+            Where each step began, what was played, and where it led.
+        episodes : int
+            How many episodes began among these rows.
+        machine
+            The label of the one machine they are of, or a label for each row.
+        allow_repeats
+            As for `update`, of the table as a whole.
         """
         x, u, next_states = (np.asarray(a, np.float64) for a in (states, inputs, next_states))
         require(
@@ -290,7 +318,17 @@ class FleetData:
     def merge(self, other: FleetData, *, allow_repeats: bool = False) -> None:
         """Take in all that another decoder of the same fleet has learnt, as if it were ours.
 
-        Refused if both have learnt from the same episodes, unless that is allowed.
+        Parameters
+        ----------
+        other : Decoder
+            It stays as it is.
+        allow_repeats : bool
+            Merge even if both have learnt from the same episodes, which then count twice.
+
+        Raises
+        ------
+        InputError
+            If they differ in context map, λ, noise level or known rows, or share episodes.
         """
         require(isinstance(other, type(self)), f"only a Decoder can be merged, not {other!r}")
         mine = require_mergeable(self, other, allow_repeats)

@@ -31,9 +31,16 @@ Map = TypeVar("Map", bound="ContextMap")
 class ContextMap(ABC):
     """A known, frozen map from contexts to context matrices; equal to others of equal content.
 
-    `bounds` (name -> (low, high), infinities allowed) declares the names of a context, which is
-    then a mapping of exactly these names to finite numbers, within the bounds unless
-    `allow_outside`. Without names, a context is whatever the functions of the map take.
+    Parameters
+    ----------
+    states, inputs : int, optional
+        The sizes d and m; learnt from the first episode unless given.
+    bounds : mapping from str to (low, high), optional
+        Declares the names of a context, which is then a mapping of exactly these names to finite
+        numbers, within the bounds, which may be infinite. Without names, a context is whatever the
+        functions of the map take.
+    allow_outside : bool
+        Take values outside the bounds, too.
     """
 
     states: int | None = None

@@ -1,4 +1,4 @@
-"""What the columns of Θ are called: each belongs to a feature, and multiplies a state or an input."""
+"""What the columns of Θ are called: each has a feature, and multiplies a state or an input."""
 
 from collections.abc import Sequence
 
