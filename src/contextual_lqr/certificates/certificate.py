@@ -41,6 +41,7 @@ from contextual_lqr.checks import (
     require_semi_definite,
 )
 from contextual_lqr.context.variables import one_by_one
+from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
@@ -75,8 +76,8 @@ class CostBound:
         return abs(self.searched - self.certified) / max(abs(self.searched), 1e-300)
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Displayed):
     """A machine's controller, and how good it will be."""
 
     context: Any
@@ -94,6 +95,18 @@ class Certificate:
     def interval(self) -> tuple[float, float]:
         """What the controller costs in truth lies in here, unless the confidence set is wrong."""
         return self.lower.certified, self.upper.certified
+
+    def _facts(self) -> dict[str, object]:
+        lower, upper = self.interval
+        return {
+            **context_fact(self.context),
+            "verdict": self.verdict,
+            "predicted cost": f"{self.predicted_cost:.4g}",
+            "interval": f"{lower:.4g} to {upper:.4g}",
+            "likely excess": f"{self.likely_excess:.2%}",
+            "instability": f"{self.instability:.0%}",
+            "reason": self.reason,
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """All but the controller, for JSON: numbers that are not finite become None."""
