@@ -11,6 +11,7 @@ import os
 
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels.reference import (
+    INACCURATE,
     NOT_FINITE,
     NOT_POSITIVE_DEFINITE,
     SOLVED,
@@ -50,6 +51,7 @@ except ImportError as missing:
     )
 
 __all__ = [
+    "INACCURATE",
     "NOT_FINITE",
     "NOT_POSITIVE_DEFINITE",
     "SOLVED",

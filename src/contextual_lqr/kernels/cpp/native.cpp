@@ -8,7 +8,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -31,7 +30,7 @@ using Places = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::de
 // The kernels as they were compiled for one kind of processor.
 struct Kernels {
     const char *processor;
-    Solver solve_members;
+    Solver *solve_members;
     Factoring *factor_blocks;
     RowFactoring *factor_rows;
     Scattering *scatter;
@@ -233,7 +232,7 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
         problem.status = status.data(), problem.failed_step = failed_step.data();
         if (n) run(problem, threads);
         for (std::int64_t i = 0; i < n; ++i) {
-            if (!(cost[i] >= floor && cost[i] < std::numeric_limits<double>::infinity()))
+            if (status[i] != SOLVED || !(cost[i] >= floor))
                 ++rejected;
             else if (best < 0 || cost[i] < least)
                 best = i, least = cost[i];
