@@ -37,11 +37,13 @@ class Status(IntEnum):
     SOLVED = kernels.SOLVED
     NOT_POSITIVE_DEFINITE = kernels.NOT_POSITIVE_DEFINITE
     NOT_FINITE = kernels.NOT_FINITE
+    INACCURATE = kernels.INACCURATE
 
 
 _REASONS = {
     Status.NOT_POSITIVE_DEFINITE: "R + BᵀPB is not positive definite",
     Status.NOT_FINITE: "the value matrix leaves the finite numbers",
+    Status.INACCURATE: "the system is so unstable that too many digits are lost",
 }
 
 
@@ -50,7 +52,8 @@ class Solution:
     """The optimal policy of every member of a batch, and its value xᵀ P[h] x + c[h].
 
     A member that could not be solved says so in `status`: its gains and value matrices are NaN,
-    its value constants and its cost infinite.
+    its value constants and its cost infinite. One that is INACCURATE has all of them, but they are
+    not to be trusted to 1e-6.
     """
 
     policy: LinearPolicy
@@ -329,4 +332,5 @@ def _failure(solution: Solution, horizon: int) -> str:
     where = f"member {first[0] if len(first) == 1 else first}: " if first else ""
     others = f" ({len(failed)} members of the batch failed)" if len(failed) > 1 else ""
     reason = _REASONS[Status(int(solution.status[first]))]
-    return f"{where}{reason} at step {solution.failed_step[first]} of {horizon - 1}{others}"
+    step = int(solution.failed_step[first])
+    return f"{where}{reason}{f' at step {step} of {horizon - 1}' if step else ''}{others}"

@@ -1,0 +1,184 @@
+"""Very unstable systems: answers to 1e-6, or a status that says so; against hundreds of digits."""
+
+from decimal import Context, Decimal, localcontext
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy import ndarray as Array
+from numpy.random import Generator, default_rng
+
+from contextual_lqr import LinearSystem, QuadraticCost, Status, kernels, policy_cost, solve
+from contextual_lqr.kernels import INACCURATE, SOLVED, Outcome, reference
+from problems import random_covariance, random_dynamics, random_stages
+
+TWINS = [reference.recursions] + [kernels.recursions] * (kernels.compiled is not None)
+twins = pytest.mark.parametrize("run", TWINS, ids=["reference", "native"][: len(TWINS)])
+
+
+def decimals(M: Array) -> Array:
+    return np.array([Decimal(float(entry)) for entry in M.flat], object).reshape(M.shape)
+
+
+def eliminate(S: Array, G: Array) -> Array:
+    S, G = S.copy(), G.copy()
+    for k, i in ((k, i) for k in range(len(S)) for i in range(len(S)) if i != k):
+        f = S[i, k] / S[k, k]
+        S[i], G[i] = S[i] - f * S[k], G[i] - f * G[k]
+    return G / np.diagonal(S)[:, None]
+
+
+def exact(problem: dict[str, Any]) -> dict[str, Array]:
+    """Cost, values, constants and gains in 200 digits, each stage's form in (x, u) in full."""
+    with localcontext(Context(200, Emin=-9999, Emax=9999)):
+        given = {name: None if M is None else decimals(M) for name, M in problem.items()}
+        A, B, Q, R, N, W, x = (given[name] for name in ("A", "B", "Q", "R", "N", "noise", "start"))
+        policy, dither, C = (given.get(name) for name in ("policy", "dither", "covariances"))
+        M, d = np.hstack((A, B)), len(A)
+        P, c = Q[-1], Decimal(0)
+        values, constants, gains = [P], [c], []
+        for h in reversed(range(len(R))):
+            form = np.block([[Q[h], N[h]], [N[h].T, R[h]]]) + M.T @ P @ M
+            if C is not None:
+                form = form + (np.diagonal(P)[:, None, None] * C).sum(0)
+            K = -eliminate(form[d:, d:], form[d:, :d]) if policy is None else policy[h]
+            c = c + (P * W).sum() + (0 if dither is None else (form[d:, d:] * dither[h]).sum())
+            stack = np.vstack((np.eye(d, dtype=object), K))
+            P = stack.T @ form @ stack
+            values, constants, gains = [P, *values], [c, *constants], [K, *gains]
+        found = {"cost": x @ P @ x + c, "values": values, "constants": constants, "gains": gains}
+        return {name: np.array(M, float) for name, M in found.items()}
+
+
+def wild(rng: Generator, d: int, m: int, H: int, radius: float) -> dict[str, Any]:
+    """The operands of one problem: noise, cross terms, and inputs that hardly reach all states."""
+    A, B = random_dynamics(rng, d, m, radius)
+    Q, R, N = random_stages(rng, d, m, H, d)
+    W, x = random_covariance(rng, d, "full"), rng.standard_normal(d)
+    return {"A": A, "B": B, "Q": Q, "R": R, "N": N, "noise": W, "start": x}
+
+
+def batched(problem: dict[str, Any]) -> dict[str, Any]:
+    return {name: None if M is None else M[None] for name, M in problem.items()} | {"batch": 1}
+
+
+def assert_right(found: Outcome, right: dict[str, Array], tolerance: float = 1e-6) -> None:
+    """What is solved is right; values entry by entry, relative to √(P_ii P_jj)."""
+    if found.status[0] != SOLVED:
+        return
+    assert found.cost is not None
+    assert found.values is not None
+    assert found.constants is not None
+    assert found.cost[0] == pytest.approx(right["cost"], rel=tolerance)
+    sizes = np.sqrt(np.diagonal(right["values"], axis1=1, axis2=2))
+    bound = tolerance * sizes[:, :, None] * sizes[:, None]
+    assert (np.abs(found.values[0] - right["values"]) <= bound).all()
+    np.testing.assert_allclose(found.constants[0], right["constants"], rtol=tolerance)
+
+
+@twins
+@pytest.mark.parametrize("seed", range(12))
+def test_what_is_solved_is_right(run: Any, seed: int) -> None:
+    rng = default_rng(seed)
+    d, H, radius = int(rng.integers(3, 7)), int(rng.integers(15, 51)), 10 ** rng.uniform(0.7, 1.7)
+    m = 1 + seed % 2
+    problem = wild(rng, d, m, H, radius)
+    optimal = exact(problem)
+    found = run(**batched(problem), gains=True, values=True)
+    assert found.status[0] == SOLVED
+    assert_right(found, optimal)
+    np.testing.assert_allclose(found.gains[0], optimal["gains"], rtol=1e-6)
+    dither = random_covariance(rng, m, "full", (H - 1,))
+    played = {**problem, "policy": optimal["gains"], "dither": dither}
+    assert_right(run(**batched(played), values=True), exact(played))
+    sizes = 1e-6 * problem["A"].std() ** 2 * rng.random((d, 1, 1))
+    hedged = {**problem, "covariances": sizes * random_covariance(rng, d + m, "full", (d,))}
+    assert_right(run(**batched(hedged), values=True), exact(hedged))
+
+
+@pytest.mark.parametrize(("radius", "modes"), [(4.5, True), (9.0, True), (37.0, False)])
+def test_costs_that_were_wrong_in_silence(radius: float, modes: bool) -> None:
+    """Five states, one input, 30 steps: in plain arithmetic they are off by 1e-4 and more."""
+    rescued = 0
+    for seed in range(5):
+        rng = default_rng(seed)
+        A, B = random_dynamics(rng, 5, 1, radius)
+        if modes:  # real ones, about as fast as each other
+            V = rng.standard_normal((5, 5))
+            A = V @ np.diag(radius * rng.uniform(0.5, 1, 5)) @ np.linalg.inv(V)
+        Q, R, x = np.stack([np.eye(5)] * 31), np.ones((30, 1, 1)), rng.standard_normal(5)
+        none = {"N": np.zeros((30, 5, 1)), "noise": np.zeros((5, 5))}
+        problem = {"A": A, "B": B, "Q": Q, "R": R, **none, "start": x}
+        optimal, system, cost = exact(problem), LinearSystem(A, B), QuadraticCost(Q, R)
+        solution = solve(system, cost)
+        assert solution.status in (Status.SOLVED, Status.INACCURATE)
+        if solution.status == Status.INACCURATE:
+            continue
+        assert solution.cost(x) == pytest.approx(optimal["cost"], rel=1e-6)
+        paid = exact({**problem, "policy": solution.policy.gains})["cost"]
+        assert policy_cost(solution.policy, system, cost, x) == pytest.approx(paid, rel=1e-6)
+        P = Q[-1]
+        for _ in range(30):  # plain arithmetic
+            K = -(B.T @ P @ A) / (1 + B.T @ P @ B)
+            P = np.eye(5) + K.T @ K + (A + B @ K).T @ P @ (A + B @ K)
+        rescued += abs(x @ P @ x / optimal["cost"] - 1) > 1e-4
+    assert rescued
+
+
+@twins
+def test_gradients_of_an_unstable_system(run: Any) -> None:
+    """Against differences of exact costs."""
+    rng = default_rng(3)
+    problem = wild(rng, 5, 1, 25, 12.0)
+    found = run(**batched(problem), gradient=True)
+    for name in ("A", "B"):
+        direction = rng.standard_normal(problem[name].shape) * problem[name]
+        step = 2.0**-20  # the differences are exact to 1e-12, what they leave out about as small
+        costs = [exact({**problem, name: problem[name] + s * direction})["cost"]
+                 for s in (-step, step)]  # fmt: skip
+        slope = (costs[1] - costs[0]) / (2 * step)
+        assert (getattr(found, f"d{name}")[0] * direction).sum() == pytest.approx(slope, rel=1e-3)
+
+
+@twins
+@pytest.mark.parametrize(("slowest", "blank"), [(4.0, False), (40.0, True)])
+def test_what_cannot_be_had_says_so(run: Any, slowest: float, blank: bool) -> None:
+    """Many modes of about one radius, and one input: 32 digits are not enough."""
+    rng = default_rng(1)
+    problem = wild(rng, 7, 1, 30, 1.0)
+    problem["A"] = np.diag(np.linspace(slowest, 2 * slowest, 7))
+    found = run(**batched(problem), gains=True, values=True, gradient=True)
+    assert found.status[0] == INACCURATE
+    for name in ("gains", "values", "constants", "cost", "dA", "dB"):
+        assert np.isfinite(getattr(found, name)).all() == (not blank), name
+
+
+@twins
+def test_other_units_give_the_same_answer(run: Any) -> None:
+    rng = default_rng(7)
+    problem = wild(rng, 5, 1, 30, 15.0)
+    cost = run(**batched(problem)).cost[0]
+    units, money = 2.0 ** rng.integers(-30, 40, 5), 2.0**-40
+    scaled = {
+        "A": units[:, None] * problem["A"] / units,
+        "B": units[:, None] * problem["B"],
+        "Q": money * problem["Q"] / units / units[:, None],
+        "R": money * problem["R"],
+        "N": money * problem["N"] / units[:, None],
+        "noise": units[:, None] * problem["noise"] * units,
+        "start": units * problem["start"],
+    }
+    found = run(**batched(scaled))
+    assert found.status[0] == SOLVED
+    assert found.cost[0] == pytest.approx(money * cost, rel=1e-9)
+
+
+@twins
+def test_a_decoder_whose_cost_cannot_be_trusted_is_rejected(run: Any) -> None:
+    module = reference if run is reference.recursions else kernels
+    d, H = 10, 40
+    tame, wilder = 0.5 * np.eye(d, d + 1), np.diag(np.linspace(20, 40, d))
+    thetas = np.stack([np.hstack((wilder, np.ones((d, 1)))), tame])
+    Q, R = np.stack([np.eye(d)] * H), np.ones((H - 1, 1, 1))
+    found = module.best_decoder(thetas, np.eye(d + 1), Q, R, None, np.eye(d), np.ones(d), 0.0)
+    assert (found.which, found.rejected) == (1, 1)
