@@ -171,14 +171,3 @@ def test_other_units_give_the_same_answer(run: Any) -> None:
     found = run(**batched(scaled))
     assert found.status[0] == SOLVED
     assert found.cost[0] == pytest.approx(money * cost, rel=1e-9)
-
-
-@twins
-def test_a_decoder_whose_cost_cannot_be_trusted_is_rejected(run: Any) -> None:
-    module = reference if run is reference.recursions else kernels
-    d, H = 10, 40
-    tame, wilder = 0.5 * np.eye(d, d + 1), np.diag(np.linspace(20, 40, d))
-    thetas = np.stack([np.hstack((wilder, np.ones((d, 1)))), tame])
-    Q, R = np.stack([np.eye(d)] * H), np.ones((H - 1, 1, 1))
-    found = module.best_decoder(thetas, np.eye(d + 1), Q, R, None, np.eye(d), np.ones(d), 0.0)
-    assert (found.which, found.rejected) == (1, 1)

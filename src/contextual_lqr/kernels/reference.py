@@ -33,7 +33,7 @@ from numpy import ndarray as Array
 
 SOLVED, NOT_POSITIVE_DEFINITE, NOT_FINITE, INACCURATE = 0, 1, 2, 3
 
-_LOSS = 1e-7  # the ε Z, relative to P, from which too many digits are lost
+_LOSS = 1e-8  # the ε Z, relative to P, from which too many digits are lost
 _DIGITS = 32  # of a Decimal; as the compiled twin has
 
 
@@ -73,8 +73,7 @@ def recursions(
     `start` given, the cost from there is returned; `threads` is for the compiled twin only.
     """
     operands = _Operands(A, B, Q, R, N, noise, start, policy, dither, covariances)
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        found = _passes(operands, batch, gradient, float(np.finfo(np.float64).eps))
+    found = _plain(operands, batch, gradient)
     again = np.flatnonzero(np.isin(found[-2], (NOT_POSITIVE_DEFINITE, INACCURATE)))  # its status
     if again.size:
         with localcontext(Context(_DIGITS, Emin=-999, Emax=307, traps=[])):
@@ -94,9 +93,14 @@ class _Operands(NamedTuple):
     N: Array | None
     noise: Array | None
     start: Array | None
-    policy: Array | None
-    dither: Array | None
-    covariances: Array | None
+    policy: Array | None = None
+    dither: Array | None = None
+    covariances: Array | None = None
+
+
+def _plain(operands: _Operands, batch: int, gradient: bool = False) -> tuple[Array, ...]:
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _passes(operands, batch, gradient, float(np.finfo(np.float64).eps))
 
 
 def _decimal(M: Array, members: Array) -> Array:
@@ -194,7 +198,7 @@ class Best(NamedTuple):
 
     which: int
     cost: float
-    rejected: int  # decoders without solution to be trusted, or of a cost below the floor
+    rejected: int  # decoders without solution, or of a cost below the floor
     gains: Float[Array, "steps m d"]
 
 
@@ -210,18 +214,19 @@ def best_decoder(
     *,
     threads: int = 1,
 ) -> Best:
-    """Which Θ makes [A, B] = Θ G the cheapest machine, among costs of at least `floor`."""
+    """Which Θ makes [A, B] = Θ G the cheapest machine, among costs of at least `floor`.
+
+    Costs are compared only, and most machines are wild: none is solved again with more digits.
+    """
     n, d = thetas.shape[:2]
     M = thetas @ G
-    operands = Q[None], R[None], None if N is None else N[None], noise[None]
-    found = recursions(M[..., :d], M[..., d:], *operands, start=start[None], batch=n, gains=True)
-    assert found.cost is not None
-    assert found.gains is not None
-    good = (found.cost >= floor) & (found.status == SOLVED)
+    stages = Q[None], R[None], None if N is None else N[None], noise[None], start[None]
+    gains, _, _, cost, *_ = _plain(_Operands(M[..., :d], M[..., d:], *stages), n)
+    good = (cost >= floor) & np.isfinite(cost)
     if not good.any():
-        return Best(-1, 0.0, n, np.empty(found.gains.shape[1:]))
-    best = int(np.argmin(np.where(good, found.cost, np.inf)))
-    return Best(best, float(found.cost[best]), n - int(good.sum()), found.gains[best])
+        return Best(-1, 0.0, n, np.empty(gains.shape[1:]))
+    best = int(np.argmin(np.where(good, cost, np.inf)))
+    return Best(best, float(cost[best]), n - int(good.sum()), gains[best])
 
 
 def transferred_costs(

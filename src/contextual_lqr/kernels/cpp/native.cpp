@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -215,6 +216,7 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
     problem.N = operand(N, 1, (H - 1) * d * m, "N");
     problem.noise = operand(noise, 1, d * d, "noise");
     problem.start = operand(start, 1, d, "start");
+    problem.refine = false;  // costs are compared only, and most machines are wild
     const Result policy = result(gains, 1, (H - 1) * m * d, "gains");
     std::int64_t best = -1, rejected = 0;
     double least = 0;
@@ -232,7 +234,7 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
         problem.status = status.data(), problem.failed_step = failed_step.data();
         if (n) run(problem, threads);
         for (std::int64_t i = 0; i < n; ++i) {
-            if (status[i] != SOLVED || !(cost[i] >= floor))
+            if (!(cost[i] >= floor && cost[i] < std::numeric_limits<double>::infinity()))
                 ++rejected;
             else if (best < 0 || cost[i] < least)
                 best = i, least = cost[i];

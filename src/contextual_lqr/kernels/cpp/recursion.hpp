@@ -26,9 +26,9 @@ namespace {
 
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
-// The G, relative to P, from which a member is suspect (measured: errors above 1e-8 come with 300 or
-// more), and the ε E, relative to P, from which too many digits are lost.
-constexpr double SUSPICION = 30, LOSS = 1e-7;
+// The G, relative to P, from which a member is suspect (measured: errors above 1e-7 begin at 88), and
+// the ε E, relative to P, from which too many digits are lost (errors of 12 times that were seen).
+constexpr double SUSPICION = 50, LOSS = 1e-8;
 
 // Which members of the batch a pack holds; the last pack repeats its last member to be full.
 struct Pack {
@@ -421,7 +421,8 @@ template <class L, class D, class M> class Recursion {
         if (problem.cost.data) expected_cost<careful>();
         if (gradient) forward();
         for (int l = 0; l < pack.count; ++l) {
-            if (status[l] == SOLVED && L::flagged(careful ? doubtful : suspect, l))
+            if (problem.refine && status[l] == SOLVED &&
+                L::flagged(careful ? doubtful : suspect, l))
                 status[l] = careful ? INACCURATE : SUSPECT;
             problem.status[pack.member[l]] = status[l];
             problem.failed_step[pack.member[l]] = failed_step[l];

@@ -13,6 +13,7 @@ void solve_range(const Problem &problem, D d, M m, std::int64_t first, std::int6
     in_packs<L>(
         problem, first, last, [](int) { return true; },
         [&](const Pack &pack) { recursion.template solve<false>(pack); });
+    if (!problem.refine) return;
     in_packs<L>(
         problem, first, last, [](int status) { return status == SUSPECT; },
         [&](const Pack &pack) { recursion.template solve<true>(pack); });

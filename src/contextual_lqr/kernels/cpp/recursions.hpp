@@ -26,6 +26,7 @@ struct Problem {
     Operand policy;                       // gains to be evaluated; null: find the optimal ones
     Operand dither;       // covariance of what is added to the policy's inputs, or null
     Operand covariances;  // of each row of [A, B] itself, (d, d+m, d+m); or null
+    bool refine = true;   // whether members that lose many digits are solved again, with more
     Result gains, values, constants, cost, dA, dB;
     std::int8_t *status = nullptr;        // a Status for each member
     std::int32_t *failed_step = nullptr;  // the step h = 1..H where it failed, 0 if it did not
