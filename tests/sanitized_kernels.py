@@ -40,6 +40,15 @@ for (d, m), batch, horizon in itertools.product(sizes, (1, 3, 4, 6), (1, 2, 5)):
         right = reference.recursions(A, B, *arrays, **wanted)
         assert (found.status == right.status).all()
         assert np.allclose(found.cost, right.cost, rtol=1e-6)
+for (d, m), batch in itertools.product(((1, 1), (3, 1), (5, 2), (6, 1)), (1, 5)):  # wild ones
+    A, B = 20 * rng.normal(size=(batch, d, d)), rng.normal(size=(batch, d, m))
+    stages = (np.array([[np.eye(d)] * 15]), np.array([[np.eye(m)] * 14]), None, np.eye(d)[None])
+    wanted = {"batch": batch, "start": np.ones((1, d)), "gains": True}
+    found = bindings.recursions(A, B, *stages, **wanted, values=True, gradient=True)
+    right = reference.recursions(A, B, *stages, **wanted)
+    assert (found.status == right.status).all()
+    assert np.allclose(found.cost, right.cost, rtol=1e-6)
+    assert np.allclose(found.gains, right.gains, rtol=1e-6)
 for rows, block, n in itertools.product((1, 3, 17, 100), (1, 16, 40), (1, 2, 5, 12)):
     columns = rng.normal(size=(n + 3, rows)) + 1
     for chosen in (None, np.flatnonzero(rng.random(rows) < 0.7)):

@@ -19,12 +19,10 @@ from contextual_lqr.kernels.reference import (
     Outcome,
 )
 
-compiled: str | None = None
-"""The kind of processor the compiled kernels were chosen for, or None where they are absent."""
-
 try:
     from contextual_lqr.kernels.bindings import (
         best_decoder,
+        compiled,
         factor_blocks,
         factor_rows,
         recursions,
@@ -32,10 +30,10 @@ try:
         scatter,
         transferred_costs,
     )
-    from contextual_lqr.kernels.native import processor as compiled
 except ImportError as missing:
     from contextual_lqr.kernels.reference import (
         best_decoder,
+        compiled,
         factor_blocks,
         factor_rows,
         recursions,
@@ -78,15 +76,8 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _allowed_threads() -> int:
-    """As many as there are cores for us, or as the customary variable says."""
-    try:
-        return max(1, int(os.environ["OMP_NUM_THREADS"]))
-    except (KeyError, ValueError):
-        return cores()
-
-
-_threads = _allowed_threads()
+_wanted = os.environ.get("OMP_NUM_THREADS", "").strip()
+_threads = max(1, int(_wanted)) if _wanted.isdecimal() else cores()
 
 
 def set_threads(count: int) -> None:

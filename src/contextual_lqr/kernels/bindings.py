@@ -14,6 +14,9 @@ from numpy import ndarray as Array
 from contextual_lqr.kernels import native
 from contextual_lqr.kernels.reference import Best, Outcome
 
+compiled: str | None = native.processor
+"""The kind of processor the compiled kernels were chosen for, or None where they are absent."""
+
 
 def recursions(
     A: Array,

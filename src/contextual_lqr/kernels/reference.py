@@ -33,6 +33,8 @@ from numpy import ndarray as Array
 
 SOLVED, NOT_POSITIVE_DEFINITE, NOT_FINITE, INACCURATE = 0, 1, 2, 3
 
+compiled: str | None = None
+
 _LOSS = 1e-8  # the ε Z, relative to P, from which too many digits are lost
 _DIGITS = 32  # of a Decimal; as the compiled twin has
 
