@@ -1,4 +1,4 @@
-# Needs Python 3.11+ with venv, and make; a C++17 compiler if the quick kernels are wanted.
+# Needs Python 3.11+ with venv, and make. A C++17 compiler is optional and makes it faster.
 
 PYTHON ?= python3
 BIN := .venv/bin
@@ -11,7 +11,7 @@ INPUTS := pyproject.toml constraints.txt $(NATIVE)
 export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test lint format bench docs clean FORCE
+.PHONY: demo test fuzz coverage lint format bench docs hashes release clean FORCE
 .DEFAULT_GOAL := demo
 
 demo: .venv/run.stamp  ## the paper's experiments with three seeds, about a minute
@@ -19,8 +19,18 @@ demo: .venv/run.stamp  ## the paper's experiments with three seeds, about a minu
 	@$(BIN)/contextual-lqr reproduce --seeds 3 --out results/demo
 
 test: .venv/test.stamp  ## the whole suite
-	@$(BIN)/python -m pytest -n auto --dist worksteal tests
+	@$(BIN)/python -m pytest -n auto --dist worksteal tests --ignore=tests/fuzz
 	@$(BIN)/python -m pytest -n auto --dist loadfile README.md docs  # a page's blocks share names
+
+EXAMPLES ?= 10000
+
+fuzz: .venv/test.stamp  ## new examples in every test of Hypothesis: make fuzz EXAMPLES=1000
+	@HYPOTHESIS_PROFILE=fuzz HYPOTHESIS_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n auto \
+		--dist worksteal -m hypothesis $(wildcard tests/fuzz) tests
+
+coverage: .venv/test.stamp  ## which lines nothing runs; the pages count as tests
+	@$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report= tests README.md docs
+	@$(BIN)/python -m coverage report
 
 lint: .venv/lint.stamp  ## style, types, and the order of imports
 	@$(BIN)/ruff check .
@@ -46,10 +56,16 @@ bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages
 docs: .venv/docs.stamp  ## the site, into site/
 	@$(BIN)/zensical build --clean --strict
 
+hashes: .venv/made.stamp  ## requirements-hashed.txt anew, some minutes
+	@$(BIN)/python .ci/hashes.py
+
+release: .venv/release.stamp  ## sdist, wheel, SBOM and licences into dist/, tried in clean environments
+	@PYTHON=$(PYTHON) .ci/release.sh
+
 FORCE:
 
 clean:
-	rm -rf .venv .venv-bench .cache build site
+	rm -rf .venv .venv-bench .cache build dist site
 
 %/made.stamp:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or later is needed: make PYTHON=...")'
@@ -64,10 +80,10 @@ clean:
 # Each stamp installs what its target needs; a second run installs nothing.
 .venv/run.stamp: $(INPUTS) .venv/files.list
 	@echo "Installing contextual-lqr and compiling its kernels (about a minute)"
-	@$(BIN)/python -m pip install -q -e .
+	@$(BIN)/python -m pip install -q -e '.[cli]'
 	@touch $@
 
-.venv/test.stamp .venv/lint.stamp .venv/docs.stamp: .venv/%.stamp: .venv/run.stamp
+.venv/test.stamp .venv/lint.stamp .venv/docs.stamp .venv/release.stamp: .venv/%.stamp: .venv/run.stamp
 	@echo "Installing what make $* needs"
 	@$(BIN)/python -m pip install -q -e '.[$*]'
 	@touch $@

@@ -1,4 +1,6 @@
-"""Certificates of simulated fleets with a known truth; writes docs/certificate-measured.md.
+"""Certificates of simulated fleets with a known truth.
+
+Writes a section of docs/measured/certificates.md.
 
 `python benchmarks/certificate.py [part ...]`: intervals, outside, few, advice, speed; all of them
 unless named, so that speed can be measured while the machine is quiet. Seeds 0 to 9 of other
@@ -9,15 +11,14 @@ import os
 import sys
 import time
 from collections import Counter
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy import ndarray as Array
+from pages import read_section, write_section
 from peers import ONE_THREAD
 from rich.progress import Progress
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from contextual_lqr import (
     Certificate,
     Decoder,
@@ -29,11 +30,9 @@ from contextual_lqr import (
     set_threads,
     solve,
 )
-from contextual_lqr.certificates.reach import reach_of
-from contextual_lqr.files import write_whole
-from simulated_fleets import FLEETS, SimulatedFleet, learnt, log
+from contextual_lqr.belief.row_radii import row_radii
+from contextual_lqr.testing.simulated_fleets import FLEETS, SimulatedFleet, learnt, log
 
-PAGE = Path(__file__).parent.parent / "docs" / "certificate-measured.md"
 NAMES = {
     "path": "path following",
     "chain": "chain of 3 masses",
@@ -122,18 +121,16 @@ def intervals(tick: object) -> list[str]:
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for name, make in FLEETS.items():
-        for radius in ("determinant", "regression"):
+        for beta in ("determinant", "regression"):
             all_scored, inside = [], 0
             for seed in range(FIRST_SEED, FIRST_SEED + SEEDS):
                 rng = np.random.default_rng([606, seed])
                 fleet = make()
                 decoder = learnt(fleet, 50, rng)
-                reach = reach_of(decoder, radius, 0.05)
+                reach = row_radii(decoder, beta, 0.05)
                 off = np.linalg.norm((fleet.theta - decoder.estimate) @ decoder.factor.T, axis=1)
                 inside += bool((off <= reach.rows).all())
-                all_scored.append(
-                    score(fleet, decoder, fleet.contexts(CONTEXTS, rng), radius=radius)
-                )
+                all_scored.append(score(fleet, decoder, fleet.contexts(CONTEXTS, rng), beta=beta))
                 tick()
             regret = np.concatenate([one.regret for one in all_scored])
             covered = [one.covered.mean() for one in all_scored]
@@ -144,7 +141,7 @@ def intervals(tick: object) -> list[str]:
             count = Counter(c.verdict for c in every)
             lower = " / ".join(f"{q:.2f}" for q in np.quantile(low, [0.5, 0.05, 0]))
             lines.append(
-                f"| {NAMES[name]} | {radius} | "
+                f"| {NAMES[name]} | {beta} | "
                 + " / ".join(percent(q) for q in np.quantile(regret, [0.5, 0.95, 1]))
                 + f" | {np.mean(covered):.1%}, {min(covered):.1%} | {spread(up)} | {lower} | "
                 f"{gaps[0]:.0%}, {gaps[1]:.0%} | {inside} of {SEEDS} | "
@@ -217,7 +214,7 @@ def few(tick: object) -> list[str]:
                 fleet = make()
                 decoder = learnt(fleet, episodes, rng)
                 contexts = fleet.contexts(FEW, rng)
-                scored.append(score(fleet, decoder, contexts, radius="regression"))
+                scored.append(score(fleet, decoder, contexts, beta="regression"))
                 tick()
             regret = np.concatenate([one.regret for one in scored])
             bad = ~(regret <= 0.05)
@@ -325,13 +322,13 @@ def speed(tick: object) -> list[str]:
     return lines
 
 
-HEAD = """# Certificates, measured
+HEAD = """# Three fleets, learnt from logs
 
 Written by `benchmarks/certificate.py`. Three simulated fleets with known truth: path following (d =
 5), a chain of 3 masses with springs and dampers (d = 6), and a mass on a spring, where B depends on
 1/mass and A on stiffness/mass (d = 2). They log episodes of 20 steps under half the gains that suit
 one of their machines, with dither. No seed here was used to choose a threshold. The certificates of
-the six [fleets](fleets-measured.md), learnt by an agent, are on their page.
+six other fleets, learnt by an agent, are [above](#six-fleets-learnt-by-an-agent).
 """
 PARTS = {  # and how many ticks of the bar each is
     intervals: 6 * SEEDS,
@@ -345,7 +342,7 @@ PARTS = {  # and how many ticks of the bar each is
 def main() -> None:
     """Everything above, into the page; or the parts that are named, the others as they stand."""
     named = sys.argv[1:] or [part.__name__ for part in PARTS]
-    sections = ["## " + one for one in PAGE.read_text().split("\n## ")[1:]]
+    sections = ["## " + one for one in read_section("certificates", "logs").split("\n## ")[1:]]
     sections += [""] * (len(PARTS) - len(sections))
     with Progress() as progress:
         total = sum(ticks for part, ticks in PARTS.items() if part.__name__ in named)
@@ -354,7 +351,7 @@ def main() -> None:
             if part.__name__ in named:
                 sections[i] = "\n".join(part(lambda: progress.advance(task)))
     page = "\n\n".join(one.strip("\n") for one in (HEAD, *sections)) + "\n"
-    write_whole(PAGE, page.encode())
+    write_section("certificates", "logs", page)
     sys.stdout.write(page)
 
 

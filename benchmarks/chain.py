@@ -1,4 +1,6 @@
-"""How the time of ask and tell grows on the chain, to 100 states; writes docs/chain-measured.md.
+"""How the time of ask and tell grows on the chain, to 100 states.
+
+Writes a section of docs/measured/scale.md.
 
 `python benchmarks/chain.py` takes some minutes. One thread; every call is timed three times or
 more, and medians of processor time are shown.
@@ -11,14 +13,14 @@ import time
 from pathlib import Path
 
 import numpy as np
+from pages import write_section
 from peers import ONE_THREAD
 from rich.progress import track
 
 import contextual_lqr as clqr
 from contextual_lqr import kernels
-from contextual_lqr.experiments.style import PALETTE, figure_style, save_figure
-from contextual_lqr.files import write_whole
 from contextual_lqr.fleets import chain
+from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
 
 DOCS = Path(__file__).parent.parent / "docs"
 MASSES = (2, 3, 5, 8, 12, 20, 30, 40, 50)
@@ -30,7 +32,7 @@ inputs, p = 5 n + 4 columns of Θ, 30 states an episode. `ask` is `Cautious` pla
 after three episodes played; the re-planned step is `observe` and `act` of `adapt="step"`; `tell`
 learns the 29 steps of an episode. Medians of processor time, one thread.
 
-![Time per call against the number of states](figures/chain.svg)
+![Time per call against the number of states](../figures/chain.svg)
 
 | n | d | p | ask (ms) | re-planned step (ms) | tell (ms) |
 |---|---|---|---|---|---|
@@ -117,7 +119,7 @@ def main() -> None:
         axes.set_ylabel("processor time of one call (ms)")
         axes.legend()
         save_figure(figure, DOCS / "figures", "chain")
-    write_whole(DOCS / "chain-measured.md", ("\n".join(page).rstrip() + "\n").encode())
+    write_section("scale", "chain", "\n".join(page))
     print("\n".join(page))
 
 

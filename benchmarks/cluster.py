@@ -1,4 +1,4 @@
-"""What a Dask cluster costs and gives; writes docs/cluster-measured.md.
+"""What a Dask cluster costs and gives; writes its section of docs/measured/scale.md.
 
 `python benchmarks/cluster.py FOLDER` uses the logs of benchmarks/logs.py in the folder, one million
 episodes, and writes them if they are not there. A scheduler and workers run on this machine, each
@@ -19,16 +19,14 @@ from pathlib import Path
 import numpy as np
 import psutil
 from logs import EPISODES, FLEET, PARTS, STATES, THETA, write_part
+from pages import write_section
 from rich.progress import track
 
-from contextual_lqr.experiments.config import Config
-from contextual_lqr.experiments.trial import run
-from contextual_lqr.files import write_whole
-from contextual_lqr.logs import FleetDescription
-from contextual_lqr.logs.fitting import fit
+from contextual_lqr.data import FleetDescription, fit
+from contextual_lqr.paper.reproduce.config import Config
+from contextual_lqr.paper.reproduce.trial import run
 from contextual_lqr.parallel import in_parallel
 
-PAGE = Path(__file__).parent.parent / "docs" / "cluster-measured.md"
 ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "POLARS_MAX_THREADS": "1"}
 SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=100, seeds=80, strategies=("paper",))
 TASKS = 1000
@@ -87,10 +85,10 @@ def timed(address: str, workers: int, them: list, logs: list[str]) -> dict[str, 
         peak[0] = max(peak[0], *(psutil.Process(one.pid).memory_info().rss for one in them))
 
     began = time.perf_counter()
-    done = fit(FleetDescription.parse(FLEET), logs, workers=address, progress=look)
+    fleet = fit(FleetDescription.parse(FLEET), logs, workers=address, progress=look)
     seconds["fit"] = time.perf_counter() - began
-    assert done.fleet.decoder.rows == len(logs) * EPISODES * (STATES - 1)
-    seconds["error"] = float(np.linalg.norm(done.fleet.decoder.estimate - THETA))
+    assert fleet.decoder.rows == len(logs) * EPISODES * (STATES - 1)
+    seconds["error"] = float(np.linalg.norm(fleet.decoder.estimate - THETA))
     # The kernel's own peak, since the worker's start.
     for one in them:
         lines = Path(f"/proc/{one.pid}/status").read_text().splitlines()
@@ -132,10 +130,10 @@ def main(folder: Path) -> None:
         here=here,
     )
     print(text)
-    write_whole(PAGE, text.encode())
+    write_section("scale", "cluster", text)
 
 
-TEXT = """# A cluster, measured
+TEXT = """# A cluster
 
 Written by `benchmarks/cluster.py` ({machine}). Scheduler, workers and the command ran on this one
 machine; every worker was a process with one core, one thread, also in Polars, and a limit of 1 GiB.

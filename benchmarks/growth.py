@@ -1,7 +1,9 @@
-"""How the time of a learning step grows with the size of the problem; writes docs/growth.md.
+"""How the time of a learning step grows with the size of the problem.
+
+Writes a section of docs/measured/scale.md.
 
 `python benchmarks/growth.py` takes about a minute and a half and needs matplotlib. With `--quick`
-it is a trial run: few points and repeats, and what it writes goes to a temporary folder.
+it is a trial run: few points and repeats, a figure in a temporary folder and no page.
 """
 
 import os
@@ -15,6 +17,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib import ticker
+from pages import write_section
 from peers import ONE_THREAD, Array
 from rich.console import Console
 from rich.progress import track
@@ -48,13 +51,13 @@ d grows alone with a `BlockContext` of constants, and in the last table together
 Curves are medians of processor time, which other work on the machine disturbs less than the clock.
 Exponents are least squares on the last three points, log-log: local slopes, not limits.
 
-![Medians against d, p, H and K](figures/growth.svg)
+![Medians against d, p, H and K](../figures/growth.svg)
 
 No time depends on K. H costs less than in proportion up to 80, and the re-planned step hardly feels
 it. p is mild up to 112, with exponents of about one at most. d is what costs: beyond eight states
 the plans of an episode grow between d² and d³, and at 32 states Optimism and Cautious take about a
 tenth of a second and more, while the re-planned step stays near 1 ms and
-`tell` well below. In the last table, from 16 states on, SampledOptimism (radius 1e4) rejects all
+`tell` well below. In the last table, from 16 states on, SampledOptimism (beta 1e4) rejects all
 its samples and plays the estimate, so its times there are those of failing. Missed targets are
 marked below; the clock, 95 % quantiles above all, includes what other processes took.
 
@@ -240,7 +243,8 @@ def main() -> None:
     page += [line for curve in curves for line in sweep_table(*curve)]
     page += [f"{platform.machine()}, kernels for {kernels.compiled}; measured in {seconds:.0f} s."]
     figure(curves, folder / "figures")
-    (folder / "growth.md").write_text("\n".join(page).rstrip() + "\n")
+    if not quick:
+        write_section("scale", "growth", "\n".join(page))
     Console().print("\n".join(page), highlight=False, markup=False, soft_wrap=True)
 
 

@@ -1,4 +1,4 @@
-"""How fast logs are fitted, and in how much memory; writes docs/logs-benchmark.md.
+"""How fast logs are fitted, and in how much memory; writes its section of docs/measured/scale.md.
 
 `python benchmarks/logs.py FOLDER` writes about 0.9 GB of Parquet into the folder first, unless it
 is there: one million episodes of 20 states at d = 5, m = 2. `--quick` is a trial run on a tenth of
@@ -20,12 +20,12 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+from pages import write_section
 from rich.progress import track
 
-from contextual_lqr.experiments.style import figure_style, save_figure
-from contextual_lqr.logs import FleetDescription
-from contextual_lqr.logs.fitting import fit
-from contextual_lqr.logs.sources import BATCH
+from contextual_lqr.data import FleetDescription, fit
+from contextual_lqr.data.sources import BATCH
+from contextual_lqr.paper.style import figure_style, save_figure
 
 DOCS = Path(__file__).parent.parent / "docs"
 PARTS, EPISODES, STATES, REPEATS = 20, 50_000, 20, 3
@@ -89,9 +89,9 @@ def work(what: str, files: list[str]) -> None:
             for _ in pl.scan_parquet(file).select(COLUMNS).collect_batches(chunk_size=BATCH):
                 pass
     else:
-        done = fit(FleetDescription.parse(FLEET), files)
-        error = float(np.linalg.norm(done.fleet.decoder.estimate - THETA))
-        assert done.fleet.decoder.rows == len(files) * EPISODES * (STATES - 1)
+        fleet = fit(FleetDescription.parse(FLEET), files)
+        error = float(np.linalg.norm(fleet.decoder.estimate - THETA))
+        assert fleet.decoder.rows == len(files) * EPISODES * (STATES - 1)
     seconds = [time.perf_counter() - started, time.process_time() - spent]
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     print(json.dumps([*seconds, peak, error]))
@@ -137,10 +137,10 @@ def main(folder: Path, quick: bool) -> None:
         return
     draw(rows)
     machine = f"{platform.machine()}, {len(os.sched_getaffinity(0))} cores"
-    (DOCS / "logs-benchmark.md").write_text(TEXT.format(table=table, machine=machine))
+    write_section("scale", "logs", TEXT.format(table=table, machine=machine))
 
 
-TEXT = """# Fitting logs, measured
+TEXT = """# Fitting logs
 
 Written by `benchmarks/logs.py` ({machine}). Path-following objects, d = 5 states, m = 2 inputs,
 episodes of 20 states, every episode with a mass of its own; Parquet as Polars writes it, files of
@@ -150,7 +150,7 @@ each file whole or in batches, whichever is quicker. Medians of three runs, each
 own; the start of Python is not counted. Memory is the peak of the whole process. Where clock and
 processor are equal, one core was free; with two, Polars reads with both.
 
-![Seconds and peak memory against the number of episodes](figures/logs.svg)
+![Seconds and peak memory against the number of episodes](../figures/logs.svg)
 
 {table}"""
 

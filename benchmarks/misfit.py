@@ -1,4 +1,4 @@
-"""How well mislabelled machines are found; writes docs/misfit.md.
+"""How well mislabelled machines are found; writes its section of docs/measured/certificates.md.
 
 `python benchmarks/misfit.py` takes some minutes; `--quick` is a trial run that writes nothing.
 Two of forty machines have a wrong label or a weak actuator, in several fleets; how often exactly
@@ -6,18 +6,19 @@ these two are named, over seeds, and how small a fault is still found.
 """
 
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import polars as pl
+from pages import write_section
 from rich.progress import track
 
 import contextual_lqr as clqr
 from contextual_lqr.context import ContextMap
-from contextual_lqr.experiments.style import figure_style, save_figure
-from contextual_lqr.logs.machines import Machines
-from contextual_lqr.logs.misfit import MisfitReport, find_misfits
-from contextual_lqr.logs.rows import Transitions
+from contextual_lqr.data import FleetDescription, Quantity, fit
+from contextual_lqr.paper.style import figure_style, save_figure
 
 Array = np.ndarray
 DOCS = Path(__file__).parent.parent / "docs"
@@ -35,6 +36,22 @@ class Kind:
     ) -> None:
         self.map, self.theta, self.draw = context_map, theta, draw
         self.p, self.d, self.m = context_map.shape or (0, 0, 0)
+        self.description = FleetDescription(
+            text="",
+            states=tuple(Quantity(f"x{i}") for i in range(self.d)),
+            inputs=tuple(Quantity(f"u{i}") for i in range(self.m)),
+            contexts=tuple(Quantity(name) for name in context_map.names or ()),
+            context_map=context_map,
+            horizon=STEPS,
+            start=np.zeros(self.d),
+            Q=np.eye(self.d),
+            final_Q=np.eye(self.d),
+            R=np.eye(self.m),
+            targets=None,
+            noise_level=NOISE,
+            regularisation=NOISE**2,
+            known={},
+        )
 
 
 def path_following() -> Kind:
@@ -87,12 +104,10 @@ FAULTS = ("mass", "actuator")
 
 def logs(
     kind: Kind, fault: str, factor: float, rng: np.random.Generator, tails: bool
-) -> tuple[Transitions, set[str]]:
+) -> tuple[pl.DataFrame, set[str]]:
     """Logs of forty machines under a dither, machines 7 and 23 of which are not what they say."""
     contexts = [kind.draw(rng) for _ in range(MACHINES)]
-    bad = {7, 23}
-    names = list(contexts[0])
-    parts: dict[str, list[Array]] = {k: [] for k in ("x", "u", "y", "s", "f", "b", "w")}
+    bad, quiet, rows = {7, 23}, path_constant(kind), []
     for i, context in enumerate(contexts):
         true = dict(context)
         if i in bad and fault == "mass":
@@ -101,33 +116,24 @@ def logs(
         if i in bad and fault == "actuator":
             M = M.copy()
             M[:, kind.d] *= factor  # the first input
-        quiet = path_constant(kind)
-        for _ in range(EPISODES):
+        for k in range(EPISODES):
             x = rng.normal(size=kind.d)
             x[quiet] = 1
-            for h in range(STEPS - 1):
-                u = rng.normal(size=kind.m)
+            for h in range(STEPS):
+                last = h == STEPS - 1
+                u = [None] * kind.m if last else rng.normal(size=kind.m).tolist()
+                rows.append(
+                    (f"machine {i}", EPISODES * i + k, h, *x.tolist(), *u, *context.values())
+                )
+                if last:
+                    break
                 w = NOISE * rng.normal(size=kind.d)
                 if tails:
                     w = NOISE * rng.standard_t(4, size=kind.d) / np.sqrt(2)
                 w[quiet] = 0
-                y = M @ np.concatenate((x, u)) + w
-                for key, value in zip(parts, (x, u, y, h, h > 0, h == 0, i), strict=True):
-                    parts[key].append(np.asarray(value))
-                x = y
-    who = np.array(parts["w"])
-    columns = {n: np.array([contexts[i][n] for i in who]) for n in names}
-    transitions = Transitions(
-        columns,
-        np.array(parts["x"]),
-        np.array(parts["u"]),
-        np.array(parts["y"]),
-        np.array(parts["s"], float),
-        np.array(parts["f"], bool),
-        np.array(parts["b"], bool),
-        np.array([f"machine {i}" for i in who]),
-    )
-    return transitions, {f"machine {i}" for i in bad}
+                x = M @ np.concatenate((x, u)) + w
+    names = ["machine", "episode", "step", *(one.name for one in kind.description.quantities)]
+    return pl.DataFrame(rows, names, orient="row"), {f"machine {i}" for i in bad}
 
 
 def path_constant(kind: Kind) -> list[int]:
@@ -135,25 +141,21 @@ def path_constant(kind: Kind) -> list[int]:
     return [0] if isinstance(kind.map, clqr.BlockContext) else []
 
 
-def alarm(kind: Kind, transitions: Transitions) -> MisfitReport:
-    """What the alarm says."""
-    empty = clqr.Decoder(kind.map, NOISE**2, noise_level=NOISE)
-    machines = Machines(empty.context_map, NOISE)
-    machines.add(transitions)
-    return find_misfits(machines.found, empty, [f"x{i}" for i in range(kind.d)])
-
-
 def outcome(
     kind: Kind, fault: str, factor: float, seed: int, tails: bool = False
 ) -> tuple[int, int]:
     """How many of the two are named, and how many others."""
-    transitions, bad = logs(kind, fault, factor, np.random.default_rng(seed), tails)
-    named = {one.label for one in alarm(kind, transitions).named}
+    frame, bad = logs(kind, fault, factor, np.random.default_rng(seed), tails)
+    with tempfile.TemporaryDirectory() as folder:
+        log = Path(folder) / "log.parquet"
+        frame.write_parquet(log)
+        fleet = fit(kind.description, log, workers=1)
+    named = {one.label for one in fleet.alarm.named}
     return len(named & bad), len(named - bad)
 
 
 SWEEP = (1.01, 1.02, 1.05, 1.1, 1.2)
-TEXT = """# The misfit alarm, measured
+TEXT = """# The misfit alarm
 
 Written by `benchmarks/misfit.py`. Forty machines with masses (and stiffnesses) drawn afresh for
 every seed, three episodes of 20 states each, started at random under random inputs of size 1, noise
@@ -173,7 +175,7 @@ tests assume Gaussian noise, and the table shows what it costs when that is wron
 
 ## How small a fault is found
 
-![Share of seeds in which exactly the two are named](figures/misfit.svg)
+![Share of seeds in which exactly the two are named](../figures/misfit.svg)
 
 The true mass is the label's times the factor; the first actuator's gain is divided by it. Share of
 {seeds} seeds in which exactly the two machines are named.
@@ -218,7 +220,7 @@ def write(quick: bool) -> None:
         print(text)
         return
     draw(curves)
-    (DOCS / "misfit.md").write_text(text)
+    write_section("certificates", "misfit", text)
 
 
 def draw(curves: dict[tuple[str, str], list[float]]) -> None:

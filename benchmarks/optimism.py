@@ -1,29 +1,32 @@
-"""True optimism and its certificate, by the number of episodes learnt; writes docs/optimism.md."""
+"""True optimism and its certificate, by the number of episodes learnt.
+
+Writes a section of docs/measured/accuracy.md.
+"""
 
 import os
 import sys
 from pathlib import Path
 
 import numpy as np
+from pages import write_section
 from peers import ONE_THREAD
 from rich.progress import track
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from contextual_lqr import Optimism
-from test_optimism import instance, sampled_costs
+from problem_instances import instance, sampled_costs
 
-PAGE = Path(__file__).parent.parent / "docs" / "optimism.md"
 EPISODES, INSTANCES = (0, 1, 2, 3, 5, 10, 20), 40
 LONG = Optimism(draws=1500, starts=40, rounds=16, kept=20, polish=80, tolerance=1e-8, certify=False)
 
 
 def main() -> None:
-    """Forty instances for every number of episodes, with the determinant radius."""
+    """Forty instances for every number of episodes, with the determinant beta."""
     lines = [
         "# True optimism, how optimistic it is",
         "",
         "Written by `benchmarks/optimism.py`: path following with random decay, logs of good,",
-        "halved and idle controllers, the determinant radius at δ = 0.1; "
+        "halved and idle controllers, the determinant beta at δ = 0.1; "
         f"{INSTANCES} instances a row. *Value*",
         "is the cost promised by the decoder found, *bound* the lower bound on the true minimum,",
         "*gap* their relative difference. *Samples* is the best of 10 000 uniform samples over the",
@@ -60,8 +63,8 @@ def main() -> None:
         "machine costs at least its start and the noise. The relaxation lets each step have a Θ of",
         "its own, so part of the gap stays however much is learnt.",
     ]
-    PAGE.write_text("\n".join(lines) + "\n")
-    sys.stdout.write(PAGE.read_text())
+    write_section("accuracy", "optimism", "\n".join(lines))
+    print("\n".join(lines))
 
 
 if __name__ == "__main__":

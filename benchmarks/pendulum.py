@@ -1,4 +1,6 @@
-"""MuJoCo's inverted pendulum, 100 machines never tried; writes docs/pendulum-measured.md.
+"""MuJoCo's inverted pendulum, 100 machines never tried.
+
+Writes a section of docs/measured/accuracy.md.
 
 `python benchmarks/pendulum.py [seeds]`: 5 seeds unless told otherwise, from 90000. Weights were
 chosen on seeds 0 to 2; that features have columns of their own, after a look at seeds from 80000.
@@ -7,21 +9,19 @@ chosen on seeds 0 to 2; that features have columns of their own, after a look at
 import os
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import gymnasium
 import numpy as np
 from numpy import ndarray as Array
+from pages import write_section
 from peers import ONE_THREAD
 from rich.progress import track
 
 import contextual_lqr as clqr
 from contextual_lqr.envs import PENDULUM, Rollout, rollout
 from contextual_lqr.envs.inverted_pendulum import MAPS, _machine, inverted_pendulum
-from contextual_lqr.files import write_whole
 from contextual_lqr.parallel import in_parallel
 
-PAGE = Path(__file__).parent.parent / "docs" / "pendulum-measured.md"
 FIRST_SEED, EPISODES, UNSEEN = 90_000, 40, 100
 
 
@@ -72,7 +72,7 @@ class Run:
     rows: int
 
 
-TEXT = f"""# MuJoCo's pendulum, measured
+TEXT = f"""# MuJoCo's pendulum
 
 Written by `benchmarks/pendulum.py`. Gymnasium's InvertedPendulum-v5 with cart mass 0.5 to 2 times,
 pole mass 0.3 to 3 times and pole length 0.5 to 2 times the original. A cautious agent that plans
@@ -112,15 +112,15 @@ CONCLUSIONS = """
   twenty pays over 23 times what it would by its own controller if there is no context, 5 times with
   linear contexts, and 1.8 times with physical features.
 - **Why one controller for all balances nearly all.** It is not the small starts: from ±0.15 it
-  balances 93 to 100. It is the weights, which make inputs dear: 1 for 100 N. Gains are then mild,
-  and a mild controller for the mean machine stabilises 97 of 100, as the last table shows without
-  any learning. With inputs a hundred times cheaper the best fit without a context stabilises 84 of
-  100, and what was learnt balances 83 to 96; with physical features 98 to 100.
+  balances 93 to 100. It is the weights, which make inputs expensive: 1 for 100 N. Gains are then
+  mild, and a mild controller for the mean machine stabilises 97 of 100, as the last table shows
+  without any learning. With inputs a hundred times cheaper the best fit without a context
+  stabilises 84 of 100, and what was learnt balances 83 to 96; with physical features 98 to 100.
 - **The physical features pay 10 % in the median, and need not.** Their best Θ is within 0.1 % of
   the optimum. What is learnt depends on how training begins: on seeds 5 and 6, with starts within
   ±0.05 instead of ±0.01, the median fell from 5 % and 3 % to 0.3 % and -0.2 %, and 4 of 80 training
   poles fell instead of 1. The likely reason is that the engine's pole leans by 0.0017 rad, of which
-  a model without a constant knows nothing, and which is not little beside 0.01.
+  a model without a constant knows nothing, and which is not small next to 0.01.
 - The seeds from 90000 were not looked at before the first two tasks were laid out; the third, and
   the comparison with each machine's own controller, were added later, with the features and weights
   as they were. Seeds from 80000 were looked at: after a run on them the six features were given
@@ -256,7 +256,7 @@ def main() -> None:
     work = in_parallel(run, jobs, int(os.environ.get("WORKERS", "2")))
     found = dict(track(work, "balancing", len(jobs)))
     page = written(found, seeds)
-    write_whole(PAGE, page.encode())
+    write_section("accuracy", "pendulum", page)
     print(page)
 
 

@@ -1,4 +1,4 @@
-"""Draws the pictures of docs/explanation/ into docs/figures/.
+"""Draws the pictures of README and of the guides into docs/figures/.
 
 `python benchmarks/pictures.py`, about half a minute. Every number in them is computed here.
 """
@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 import contextual_lqr as clqr
-from contextual_lqr.experiments.style import PALETTE, figure_style, save_figure
 from contextual_lqr.fleets import Fleet, path_following, true_decoder, true_system
+from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 BLUE, RED, GREEN, PINK, GREY = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3], "#8a8f99"
@@ -43,6 +43,41 @@ def above(fleet: Fleet, policy: clqr.LinearPolicy, context: Any) -> float:
     truth = true_system(fleet, context)
     best = clqr.optimal_cost(truth, fleet.cost, fleet.start)
     return float(clqr.policy_cost(policy, truth, fleet.cost, fleet.start) / best - 1)
+
+
+def hero() -> None:
+    """An object never tried, pushed round a circle by what 1, 3 and 10 others have taught.
+
+    Of 21 seeds, the one whose cost after the first object is the median.
+    """
+    from matplotlib.figure import Figure
+
+    fleet, new, counts = path_following("circle", decay=0.7), {"mass": 1.0}, (1, 3, 10)
+    runs = []
+    for seed in range(21):
+        rng, policies = np.random.default_rng(60_000 + seed), []
+        decoder = clqr.Decoder(fleet.context_map, 1e-4)
+        for k in range(1, counts[-1] + 1):
+            context = fleet.sample_context(rng)
+            decoder.update(context, push_at_random(fleet, context, rng))
+            if k in counts:
+                policies.append(clqr.solve(decoder.system(new), fleet.cost).policy)
+        runs.append((above(fleet, policies[0], new), policies))
+    _, policies = sorted(runs, key=lambda run: run[0])[10]
+    targets = -fleet.cost.Q[:, 0, 1:3]
+    figure = Figure(figsize=(5.6, 2.7))
+    for axes, k, policy in zip(figure.subplots(1, 3), counts, policies, strict=True):
+        states = fleet.play(policy, new, np.random.default_rng(1)).states
+        axes.plot(*targets.T, "o", color=GREY, markersize=4.5)
+        axes.plot(*states[:, 1:3].T, color=BLUE, linewidth=2.5)
+        axes.set(xlim=(-1.3, 1.3), ylim=(-1.3, 1.3), aspect="equal", xticks=[], yticks=[])
+        axes.set_title(f"{k} tried", fontsize=15)
+        cost = above(fleet, policy, new)
+        axes.set_xlabel(f"{cost:+.0%}" if cost > 0.05 else f"{cost:+.1%}", fontsize=15, labelpad=6)
+        axes.spines[:].set_visible(False)
+    figure.supxlabel("cost, compared with the best possible", fontsize=13)
+    save_figure(figure, FIGURES, "hero")
+    (FIGURES / "hero.png").unlink()
 
 
 def one_law() -> None:
@@ -163,8 +198,8 @@ def caution() -> None:
         if aversion is None:
             policy, name = clqr.LinearPolicy(np.zeros((19, 2, 5))), "do\nnothing"
         else:
-            spread = clqr.Spread(aversion * rows, doubt) if aversion else None
-            policy = clqr.solve(machine, fleet.cost, spread=spread).policy
+            spread = clqr.ModelUncertainty(aversion * rows, doubt) if aversion else None
+            policy = clqr.solve(machine, fleet.cost, uncertainty=spread).policy
             name = "believe it" if aversion == 0 else f"{aversion:g}"
         names.append(name)
         costs.append(clqr.policy_cost(policy, machines, fleet.cost, fleet.start))
@@ -196,7 +231,7 @@ def optimism() -> None:
     # What is left when a x, which is known, is taken off: x' - a x = b u + noise.
     only_b = clqr.BlockContext(np.zeros((1, 1)), np.eye(1))
     decoder, rng = clqr.Decoder(only_b, noise**2), np.random.default_rng(1)
-    rule, shown = clqr.DeterminantRadius(c_theta=1.0, c_w=noise, delta=0.1), {}
+    rule, shown = clqr.DeterminantBeta(c_theta=1.0, c_w=noise, delta=0.1), {}
     for episode in range(41):
         half = float(np.sqrt(rule(decoder)) / decoder.factor[1, 1])
         inside = float(decoder.estimate[0, 1]) + half * np.linspace(-1, 1, 201)
@@ -261,5 +296,5 @@ def promises() -> None:
 
 if __name__ == "__main__":
     with figure_style():
-        for draw in (one_law, machines_tried, square_roots, caution, optimism, promises):
+        for draw in (hero, one_law, machines_tried, square_roots, caution, optimism, promises):
             draw()

@@ -1,4 +1,6 @@
-"""One trial of the paper's experiment, ours against plain NumPy; writes docs/reproduce-speed.md.
+"""One trial of the paper's experiment, ours against plain NumPy.
+
+Writes a section of docs/measured/speed.md.
 
 `python benchmarks/reproduce.py [rounds]`: one setting, one seed, 100 episodes with 100 candidates
 and 100 test masses each. One core each, in turn, in one run.
@@ -8,22 +10,21 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy_experiment import same_trial
+from pages import write_section
 from peers import ONE_THREAD
 
 from contextual_lqr import kernels
-from contextual_lqr.experiments.config import Config, Trial
-from contextual_lqr.experiments.summary import versions
-from contextual_lqr.experiments.trial import bench, learn, run
+from contextual_lqr.paper.reproduce.config import Config, Trial
+from contextual_lqr.paper.reproduce.summary import versions
+from contextual_lqr.paper.reproduce.trial import bench, learn, run
+from contextual_lqr.testing.numpy_experiment import same_trial
 
-PAGE = Path(__file__).parent.parent / "docs" / "reproduce-speed.md"
 MEANT = 15.0
 KERNELS = (
-    "recursions", "best_decoder", "transferred_costs", "scatter", "roll_out", "factor_rows"
+    "recursions", "best_decoder", "scatter", "roll_out", "factor_rows"
 )  # fmt: skip
 
 
@@ -93,7 +94,7 @@ def main() -> None:
         low, high = np.quantile(ratio, [0.25, 0.75])
         shares.append(np.median([compiled_share(config, trial) for _ in range(rounds)]))
         learning = np.median([timed(lambda t=trial: learn(config, t)) for _ in range(rounds)])
-        mild = agreement(Config(radius=1.0), trial)
+        mild = agreement(Config(beta=1.0), trial)
         lines.append(
             f"| {setting.name} | {1e3 * np.median(mine):.0f} ms | {1e3 * learning:.0f} ms | "
             f"{1e3 * np.median(plain):.0f} ms | {np.median(ratio):.1f} | {low:.1f} to {high:.1f} | "
@@ -102,12 +103,12 @@ def main() -> None:
         sys.stdout.write(lines[-1] + "\n")
     made = versions()
     page = [
-        "# The speed of one trial",
+        "# One trial of the paper's experiment",
         "",
         "Written by `benchmarks/reproduce.py`: one trial of the paper's experiment, 100 episodes "
         "with 100",
         "candidates and 100 test masses each, against a plainly written, batched NumPy version "
-        "(`benchmarks/numpy_experiment.py`)",
+        "(`contextual_lqr.testing.numpy_experiment`)",
         "that draws the same random numbers. One core each, in turn, in one run; medians of "
         f"{rounds} pairs. Ours makes",
         f"the fleet and its optimal costs too; compiling is not counted. Meant: {MEANT:g} times, "
@@ -127,7 +128,7 @@ def main() -> None:
         f"Machine: {os.cpu_count()} cores, kernels {made['kernels']}; Python {made['python']}, "
         f"NumPy {made['numpy']}.",
     ]
-    PAGE.write_text("\n".join(page) + "\n")
+    write_section("speed", "trial", "\n".join(page))
 
 
 if __name__ == "__main__":

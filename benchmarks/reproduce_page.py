@@ -1,6 +1,7 @@
-"""Writes docs/reproduce-results.md from the folder of a finished `contextual-lqr reproduce`.
+"""The paper's experiments, into docs/measured/accuracy.md.
 
-`python benchmarks/reproduce_page.py results`
+`python benchmarks/reproduce_page.py results` reads the folder of a finished `contextual-lqr
+reproduce`.
 """
 
 import shutil
@@ -8,12 +9,13 @@ import sys
 import tempfile
 from pathlib import Path
 
-from contextual_lqr.experiments.claims import claims, unsaid
-from contextual_lqr.experiments.config import Config
-from contextual_lqr.experiments.figures import draw_figures
-from contextual_lqr.experiments.report import unsaid_header
-from contextual_lqr.experiments.store import Store
-from contextual_lqr.experiments.summary import Measurements, median, versions
+from pages import write_section
+
+from contextual_lqr.paper.reproduce.claims import claims, unsaid
+from contextual_lqr.paper.reproduce.config import Config
+from contextual_lqr.paper.reproduce.figures import draw_figures
+from contextual_lqr.paper.reproduce.store import Store
+from contextual_lqr.paper.reproduce.summary import Measurements, median, versions
 
 DOCS = Path(__file__).parent.parent / "docs"
 
@@ -55,7 +57,7 @@ def main() -> None:
     verdicts = {True: "holds", False: "fails", None: "not judged"}
     made = ", ".join(f"{name} {one}" for name, one in versions().items())
     page = [
-        "# The paper's experiments: results",
+        "# The paper's experiments",
         "",
         "Written by `benchmarks/reproduce_page.py` from a run of `contextual-lqr reproduce`: "
         f"{len(config.settings)} settings, {len(config.strategies)} strategies, {config.seeds} "
@@ -75,14 +77,14 @@ def main() -> None:
         "What learning costs on the way, all settings together: median and worst run of cumulative "
         "regret and of the largest state; median control error on masses never seen.",
         "",
-        *table(unsaid_header(measured), unsaid(measured)),
+        *table(unsaid(measured)[0], unsaid(measured)[1:]),
         "## Figures",
         "",
         *(
             line
             for name, caption in captions.items()
             for line in (
-                f"![{caption.split('.')[0]}](figures/reproduce-{name}.png)",
+                f"![{caption.split('.')[0]}](../figures/reproduce-{name}.png)",
                 "",
                 caption.replace("*", "\\*"),
                 "",
@@ -90,7 +92,7 @@ def main() -> None:
         ),
         f"Versions: {made}.",
     ]
-    (DOCS / "reproduce-results.md").write_text("\n".join(page) + "\n")
+    write_section("accuracy", "paper", "\n".join(page))
 
 
 if __name__ == "__main__":

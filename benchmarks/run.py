@@ -1,4 +1,4 @@
-"""Time the engine beside its peers, one thread each, and write docs/benchmarks.md.
+"""Time the engine beside its peers, one thread each, and write it to docs/measured/speed.md.
 
 `make bench` runs all of it. `python benchmarks/run.py --no-peers` leaves the peers out and prints
 only, for work on the kernels.
@@ -14,10 +14,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import version
-from pathlib import Path
 
 import numpy as np
 from numpy_baseline import solve as numpy_solve
+from pages import write_section
 from peers import ONE_THREAD, Array, Peer, Solver, available
 from rich.console import Console
 from rich.progress import track
@@ -27,7 +27,6 @@ from contextual_lqr import kernels
 from contextual_lqr.fleets import path_following
 
 Data = tuple[Array, Array, Array, Array, Array]
-PAGE = Path(__file__).parent.parent / "docs" / "benchmarks.md"
 OURS, FRESH, BASELINE = "contextual-lqr", "and LinearSystem(A, B)", "NumPy"
 # (d, m, states an episode, batch) and how many times quicker than batched NumPy we mean to be.
 WORKLOADS = {
@@ -257,7 +256,7 @@ def main() -> None:
             sys.exit(f"{name} disagrees with the NumPy baseline by {error:.1e}")
     notes = [f"- {peer.name}: {peer.reason or peer.timed}" for peer in peers]
     page = [
-        "# Benchmarks",
+        "# The engine beside its peers",
         "",
         "Written by `make bench`. One thread each, double precision, contestants timed in turn in",
         "one run; medians, and as noise half the distance of the quartiles. Compiling (JAX) and",
@@ -285,7 +284,7 @@ def main() -> None:
     text = "\n".join(page)
     console.print(text, highlight=False, markup=False)
     if peers:
-        PAGE.write_text(text)
+        write_section("speed", "engine", text)
 
 
 if __name__ == "__main__":

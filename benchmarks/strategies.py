@@ -1,4 +1,6 @@
-"""All strategies on the same machines and seeds; writes docs/strategies.md.
+"""All strategies on the same machines and seeds.
+
+Writes a section of docs/measured/accuracy.md.
 
 `python benchmarks/strategies.py [seeds]`: 50 seeds a setting unless told otherwise. The seeds start
 at 40000; none of them was used to choose a constant of any strategy.
@@ -9,18 +11,17 @@ import sys
 import time
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
+from pages import write_section
 from peers import ONE_THREAD
 from rich.progress import track
 
 import contextual_lqr as clqr
-from contextual_lqr.experiments.play import play
-from contextual_lqr.experiments.score import Machines
 from contextual_lqr.fleets import path_following, true_decoder
+from contextual_lqr.paper.play import play
+from contextual_lqr.paper.score import Machines
 
-PAGE = Path(__file__).parent.parent / "docs" / "strategies.md"
 FIRST_SEED, EPISODES, TESTED = 40_000, 25, (5, 10, 25)
 SETTINGS = [(path, decay) for path in ("circle", "parabola", "lemniscate") for decay in (1.0, 0.7)]
 # Name: strategy, agent's own arguments, how it adapts.
@@ -81,9 +82,9 @@ def run(job: tuple[str, str, float, int, float]) -> Run:
     try:
         for k, context in enumerate(contexts, 1):
             shocks = noise.standard_normal((19, 5)) @ training.systems.noise_factor.T
-            one = play(agent, context, training.dynamics[k - 1], shocks, adapt)
+            one = play(agent, context, training.system(k - 1), shocks, adapt)
             played.append(one)
-            result.largest = max(result.largest, float(np.abs(one.states).max()))
+            result.largest = max(result.largest, float(np.abs(one.trajectory.states).max()))
             if k in TESTED:
                 estimate = agent.decoder.estimate
                 result.distance[k] = float(np.linalg.norm(estimate - true_decoder(fleet)))
@@ -168,8 +169,8 @@ def main() -> None:
         "for adapt=step it is the sum of ‖u - K\\*x‖² in the metric R + BᵀP\\*B along what was",
         "played, of the same mean. One episode of doing nothing costs about 37 on the circle.",
         "*Control error* is the cost of the estimate's controllers above the optimum, exactly, in",
-        "the mean over 100 unseen masses; medians over seeds. [The",
-        "agent](agent.md#which-strategy) says what each strategy does.",
+        "the mean over 100 unseen masses; medians over seeds. The",
+        "[strategies](../strategies.md) are described on a page of their own.",
         "",
         *CONCLUSIONS,
     ]
@@ -203,8 +204,8 @@ def main() -> None:
                 )
     failures = {one.failure for one in found.values() if one.failure}
     page += ["", *(f"- failure: {one}" for one in sorted(failures)), ""]
-    PAGE.write_text("\n".join(page).rstrip() + "\n")
-    sys.stdout.write(f"{PAGE.name} written after {minutes:.1f} minutes\n")
+    write_section("accuracy", "strategies", "\n".join(page))
+    sys.stdout.write(f"written after {minutes:.1f} minutes\n")
 
 
 if __name__ == "__main__":

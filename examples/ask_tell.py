@@ -33,7 +33,7 @@ for episode in range(8):
         inputs.append(plan.input(step, states[-1]))
         gust = 0.02 * rng.standard_normal()
         states.append(np.array([simulator(context["mass"], *inputs[-1], *states[-1], gust)]))
-    agent.tell(context, clqr.Trajectory(states, inputs))
+    agent.tell(plan, clqr.Trajectory(states, inputs))
     reached = next((h for h, x in enumerate(states) if abs(x[0]) < 0.2), None)
     when = "not yet within 0.2 m/s" if reached is None else f"within 0.2 m/s after {reached / 2} s"
     print(f"episode {episode + 1}: a car of {context['mass']:4.0f} kg is {when}")

@@ -17,9 +17,6 @@ print(f"{'cost above the optimum, room':28s}" + "".join(f"{k:>10d}" for k in ran
 for name, (strategy, adapt) in rules.items():
     agent, noise, above = fleet.agent(strategy), np.random.default_rng(2), []
     for room in rooms:
-        x, u = (played := fleet.teach(agent, room, noise, adapt)).states, played.inputs
-        paid = np.einsum("hi,hij,hj", x, fleet.cost.Q, x) + np.einsum(
-            "hi,hij,hj", u, fleet.cost.R, u
-        )
+        paid = clqr.trajectory_cost(fleet.teach(agent, room, noise, adapt), fleet.cost)
         above.append(paid - clqr.optimal_cost(true_system(fleet, room), fleet.cost, fleet.start))
     print(f"{name:28s}" + "".join(f"{value:10.3g}" for value in above))

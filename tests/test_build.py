@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 import venv
+import zipfile
+from collections.abc import Iterable
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
@@ -44,29 +46,33 @@ def wheel_of(tmp_path: Path, **environment: str) -> Path:
     return wheel
 
 
-def needed(name: str, found: dict[str, Distribution] | None = None) -> dict[str, Distribution]:
-    """The packages that pip would install with one, without any of its extras."""
+def needed(
+    name: str, extras: Iterable[str] = (), found: dict[str, Distribution] | None = None
+) -> dict[str, Distribution]:
+    """The packages that pip would install with one, and with some of its extras."""
     found = {} if found is None else found
     for text in distribution(name).requires or ():
         one = Requirement(text)
         wanted = one.marker is None or any(
-            one.marker.evaluate({"extra": extra}) for extra in ("", *one.extras)
+            one.marker.evaluate({"extra": extra}) for extra in ("", *extras)
         )
         key = re.sub(r"[-_.]+", "-", one.name).lower()
-        if wanted and key not in found:
+        if wanted and (key not in found or key == "contextual-lqr"):  # an extra may name others
             found[key] = distribution(one.name)
-            needed(one.name, found)
+            needed(one.name, one.extras, found)
     return found
 
 
-def bare_environment(folder: Path, wheel: Path) -> Path:
+def bare_environment(folder: Path, wheel: Path, *extras: str) -> Path:
     """A virtual environment as `pip install` of the wheel makes it, without the network.
 
-    What the wheel needs is linked from this environment; an extra is nowhere to be found.
+    What the wheel needs is linked from this environment; other extras are nowhere to be found.
     """
     venv.create(folder, with_pip=False)
     (site,) = folder.glob("lib/python*/site-packages")
-    for one in needed("contextual-lqr").values():
+    packages = needed("contextual-lqr", extras)
+    packages.pop("contextual-lqr", None)
+    for one in packages.values():
         for top in {file.parts[0] for file in one.files or () if file.parts[0] != ".."}:
             there = Path(str(one.locate_file(top)))
             if there.exists() and not (site / top).exists():
@@ -76,14 +82,36 @@ def bare_environment(folder: Path, wheel: Path) -> Path:
     return folder / "bin"
 
 
-def test_a_wheel_in_a_bare_environment_reproduces_and_designs(tmp_path: Path) -> None:
-    wheel = wheel_of(tmp_path)
+def test_a_wheel_in_bare_environments(tmp_path: Path) -> None:
+    wheel = wheel_of(tmp_path)  # once for both: it is compiled
     assert "none-any" not in wheel.name
+    assert "contextual_lqr/py.typed" in zipfile.ZipFile(wheel).namelist()
+    core_alone_runs_the_readme_and_the_command_says_what_it_lacks(tmp_path, wheel)
+    with_the_extra_the_command_reproduces_and_designs(tmp_path, wheel)
+
+
+def core_alone_runs_the_readme_and_the_command_says_what_it_lacks(
+    tmp_path: Path, wheel: Path
+) -> None:
     bare = bare_environment(tmp_path / "bare", wheel)
-    ours = str(bare / "contextual-lqr")
+    installed = {path.name for path in (bare.parent / "lib").glob("python*/site-packages/*")}
+    assert not installed & {"cyclopts", "rich", "polars", "matplotlib", "joblib", "jinja2"}
     output = run(str(bare / "python"), "-W", "error", "-c", USE)
     assert output.stdout.split()[0] in ("avx2", "baseline")
     assert output.stderr == ""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL):
+        run(str(bare / "python"), "-W", "error", "-c", block)
+    for command in ([str(bare / "contextual-lqr")], [str(bare / "python"), "-m", "contextual_lqr"]):
+        done = subprocess.run([*command, "info"], capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout) == (1, "")
+        (line,) = done.stderr.splitlines()
+        assert line.endswith("pip install 'contextual-lqr[cli]'")
+
+
+def with_the_extra_the_command_reproduces_and_designs(tmp_path: Path, wheel: Path) -> None:
+    bare = bare_environment(tmp_path / "cli", wheel, "cli")
+    ours = str(bare / "contextual-lqr")
 
     def use(*command: str, code: int = 0) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
@@ -126,7 +154,7 @@ def built_kernels(folder: Path, *options: str) -> str:
     return str(built)
 
 
-COMPARED = str(Path(__file__).parent / "sanitized_kernels.py")
+COMPARED = str(Path(__file__).parent / "support" / "sanitized_kernels.py")
 
 
 def test_kernels_under_address_and_undefined_behaviour_sanitizers(tmp_path: Path) -> None:

@@ -20,18 +20,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from command import COMMAND, run
 from contextual_lqr import InputError
+from contextual_lqr.data import FittedFleet, fit, sources
+from contextual_lqr.data.fitting import _learn
+from contextual_lqr.data.transitions import LogReader, Transitions
 from contextual_lqr.errors import MissingExtraError
-from contextual_lqr.experiments import trial as trials
-from contextual_lqr.experiments.config import Config
-from contextual_lqr.experiments.verify.runs import VerifySettings, jobs
-from contextual_lqr.experiments.verify.runs import run as play
-from contextual_lqr.logs import partitions, sources
-from contextual_lqr.logs.fitting import Fit, _learnt, fit
-from contextual_lqr.logs.reading import LogReader
+from contextual_lqr.paper.reproduce import trial as trials
+from contextual_lqr.paper.reproduce.config import Config
+from contextual_lqr.paper.verify.runs import VerifySettings, jobs
+from contextual_lqr.paper.verify.runs import run as play
 from contextual_lqr.parallel import in_parallel, in_tree
 from fleet_logs import CARTS, DESCRIPTION, cart_rows, write, write_minari
-from test_cli import COMMAND, run
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4, 1.7]
 SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=2, seeds=8, strategies=("certainty",))
@@ -50,12 +50,12 @@ metadata.version = version
 class Cluster:
     """A scheduler and workers, each a process of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *more: str) -> None:
         pytest.importorskip("distributed")
         self.folder, self.workers = folder, list[subprocess.Popen[bytes]]()
         about = folder / "scheduler.json"
         options = ("--port", "0", "--no-dashboard", "--host", "127.0.0.1")
-        self.scheduler = self._start("scheduler", *options, "--scheduler-file", str(about))
+        self.scheduler = self._start("scheduler", *options, *more, "--scheduler-file", str(about))
         while not about.exists():
             assert self.scheduler.poll() is None
             time.sleep(0.05)
@@ -69,11 +69,12 @@ class Cluster:
                 env=environment, cwd=self.folder, stdout=log, stderr=log,
             )  # fmt: skip
 
-    def grow(self, count: int, **environment: str) -> None:
+    def grow(self, count: int, *more: str, wait: bool = True, **environment: str) -> None:
         options = ("--nthreads", "1", "--no-nanny", "--no-dashboard", "--memory-limit", "1GiB")
         while len(self.workers) < count:
-            self.workers.append(self._start("worker", self.address, *options, **environment))
-        self.wait(count)
+            self.workers.append(self._start("worker", self.address, *options, *more, **environment))
+        if wait:
+            self.wait(count)
 
     def wait(self, count: int) -> None:
         from distributed import Client
@@ -106,7 +107,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two files in parts of some 40 rows; episodes of 12 rows go over cuts and over the files."""
-    monkeypatch.setattr(partitions, "ROWS", 40)
+    monkeypatch.setattr(sources, "PART", 40)
     frame = cart_rows(MASSES, 5, steps=12, episodes=5).with_columns(note=pl.lit("x"))
     bad = frame.with_columns(
         velocity=pl.when(pl.int_range(pl.len()) % 37 == 20).then(None).otherwise("velocity")
@@ -116,12 +117,12 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return [write(f, tmp_path / "logs" / f"{i}.parquet") for i, f in enumerate(pieces)]
 
 
-def bits(done: Fit) -> list[Any]:
+def bits(done: FittedFleet) -> list[Any]:
     """All that a fit found, to the bit."""
-    decoder = done.fleet.decoder
+    decoder = done.decoder
     state, arrays = decoder.state()
     report = {k: v for k, v in vars(done.report).items() if k != "quarantine"}
-    return [state, {n: a.tobytes() for n, a in arrays.items()}, report, done.misfit]
+    return [state, {n: a.tobytes() for n, a in arrays.items()}, report, done.alarm]
 
 
 def sweep(workers: int | str) -> list[tuple[Any, Any]]:
@@ -138,8 +139,8 @@ def test_one_two_and_four_workers_find_the_same(
     here = fit(DESCRIPTION, logs, quarantine=tmp_path / "here.csv")
     assert here.report.bad_rows > 5
     assert here.report.splits > 5
-    assert here.misfit is not None
-    assert len(partitions.parts(sources.find_sources(logs), sort=False)) > 8
+    assert here.alarm is not None
+    assert len(sources.cut_in_parts(sources.find_sources(logs), sort=False)) > 8
     played = sweep(1)
     for count in (1, 2, 4):
         cluster.grow(count)
@@ -154,8 +155,8 @@ def test_one_two_and_four_workers_find_the_same(
         assert parts[-1] == 1
         assert sweep(cluster.address) == played
     # The streaming reader, in one piece, is the reference for what is in the logs.
-    reader = LogReader(DESCRIPTION, logs)
-    assert sum(map(len, reader.batches())) == here.fleet.decoder.rows
+    reader = LogReader(DESCRIPTION, sources.as_one_part(sources.find_sources(logs)))
+    assert sum(map(len, reader.transitions())) == here.decoder.rows
     assert vars(reader.report) | {"quarantine": None} == vars(here.report) | {"quarantine": None}
 
 
@@ -196,32 +197,38 @@ def test_an_interrupted_fit_leaves_nothing(
 
 
 def tasks_left(cluster: Cluster) -> int:
+    """What the scheduler has in mind still; that we are gone, it hears a moment later."""
     from distributed import Client
 
     with Client(cluster.address, set_as_default=False) as client:
-        return int(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks)))
+        began = time.monotonic()
+        while (
+            left := client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.tasks))
+        ) and time.monotonic() < began + 20:
+            time.sleep(0.05)
+    return int(left)
 
 
 def test_what_cannot_be_done_is_said_in_a_sentence(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = write(cart_rows(MASSES), tmp_path / "log.parquet")
-    monkeypatch.setattr("contextual_lqr.parallel._PATIENCE", 1)
+    monkeypatch.setattr("contextual_lqr.parallel.cluster._PATIENCE", 1)
     with pytest.raises(InputError, match=r"no Dask scheduler answers at tcp://127.0.0.1:9"):
         fit(DESCRIPTION, [log], workers="tcp://127.0.0.1:9")
-    monkeypatch.setattr("contextual_lqr.parallel._PATIENCE", 10)
+    monkeypatch.setattr("contextual_lqr.parallel.cluster._PATIENCE", 10)
     # A worker with its own file system: the file is gone when it looks for it.
     gone = str(tmp_path / "gone.parquet")
     source = sources.Source(gone, 1, "parquet", gone)
-    part = partitions.whole([source])
-    read = partial(_learnt, DESCRIPTION, False, False, False, None, False)
+    part = sources.as_one_part([source])
+    read = partial(_learn, DESCRIPTION, False, False, False, None, False)
     with pytest.raises(InputError, match=r"on the worker tcp://[\d.:]+: cannot read .*gone"):
         next(in_parallel(read, [part], cluster.address))
     bad = write(cart_rows(MASSES).with_columns(mass=pl.lit(99.0)), tmp_path / "bad.parquet")
     with pytest.raises(InputError, match=r"on the worker .*row 1: .*--strict"):
         fit(DESCRIPTION, [bad], strict=True, workers=cluster.address)
     with monkeypatch.context() as patch:
-        patch.setattr("contextual_lqr.parallel._release", lambda: "99")
+        patch.setattr("contextual_lqr.parallel.cluster._release", lambda: "99")
         with pytest.raises(InputError, match=r"the worker tcp://\S+ has contextual-lqr .* but"):
             fit(DESCRIPTION, [log], workers=cluster.address)
     with monkeypatch.context() as patch:
@@ -257,7 +264,7 @@ def test_other_logs_sorted_ones_and_verify(
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # the workers are in another folder
-    monkeypatch.setattr(partitions, "ROWS", 40)
+    monkeypatch.setattr(sources, "PART", 40)
     frame = cart_rows(MASSES)
     mixed = frame.sample(fraction=1, shuffle=True, seed=1)
     write(frame[:100], Path("0.csv"))
@@ -266,7 +273,7 @@ def test_other_logs_sorted_ones_and_verify(
     write_minari(frame, "carts/test-v0")
     for logs, sort in ((["*.csv"], False), (["mixed.parquet"], True), (["carts/test-v0"], False)):
         fitted = fit(DESCRIPTION, logs, sort=sort, workers=1)
-        assert (fitted.fleet.decoder.rows, fitted.fleet.decoder.episodes) == (132, 12)
+        assert (fitted.decoder.rows, fitted.decoder.episodes) == (132, 12)
         assert bits(fit(DESCRIPTION, logs, sort=sort, workers=cluster.address)) == bits(fitted)
     runs = [one for one in jobs(VerifySettings(("circle",), 2, short_episodes=5)) if not one.long]
     here, there = (dict(in_parallel(play, runs, one)) for one in (1, cluster.address))
@@ -344,29 +351,33 @@ def test_however_logs_are_cut_nothing_is_lost_or_doubled(
         suffix = "csv" if messy["csv"] and i % 2 else "parquet"
         logs.append(write(frame[a:b], folder / f"{i}.{suffix}"))
     with pytest.MonkeyPatch.context() as patch:
-        reader = LogReader(DESCRIPTION, logs)  # all rows in one go
-        whole = [rows.transitions() for rows in reader.batches()]
-        patch.setattr(partitions, "ROWS", messy["rows"])
+        # All rows in one go.
+        reader = LogReader(DESCRIPTION, sources.as_one_part(sources.find_sources(logs)))
+        whole = [arrays(batch) for batch in reader.transitions()]
+        patch.setattr(sources, "PART", messy["rows"])
         patch.setattr(sources, "BATCH", messy["batch"])
-        patch.setattr("contextual_lqr.logs.reading._LOOK_BACK", (2, 5, 1 << 60))
-        patch.setattr("contextual_lqr.logs.reading.refuse_interleaved", lambda *_: None)
-        cut, reports, earlier = [], [], list[partitions.Piece]()
-        for part in partitions.parts(sources.find_sources(logs), sort=False):
+        patch.setattr("contextual_lqr.data.transitions._LOOK_BACK", (2, 5, 1 << 60))
+        patch.setattr("contextual_lqr.data.transitions.refuse_interleaved", lambda *_: None)
+        cut, reports, earlier = [], [], list[sources.Piece]()
+        for part in sources.cut_in_parts(sources.find_sources(logs), sort=False):
             # Parts of a few rows are too short to look back into: here all before are.
             one = LogReader(DESCRIPTION, replace(part, earlier=tuple(earlier)))
             earlier += part.pieces
-            cut += [rows.transitions() for rows in one.batches()]
+            cut += [arrays(batch) for batch in one.transitions()]
             reports.append(one.report)
     total = reports[0]
     for one in reports[1:]:
-        total.add(one)
-    for name in ("states", "inputs", "after", "begins", "steps"):
-        mine, its = (
-            np.concatenate([getattr(b, name) for b in some]) if some else None
-            for some in (whole, cut)
-        )
-        assert np.array_equal(mine, its), name
+        total.merge(one)
+    mine, its = (np.concatenate(some) if some else None for some in (whole, cut))
+    assert np.array_equal(mine, its)
     assert counts(total) == counts(reader.report)
+
+
+def arrays(batch: Transitions) -> Any:
+    """All numbers of some transitions, a row each."""
+    contexts, states, inputs, after = batch.columns()
+    columns = (*contexts.values(), *states, *inputs, *after, batch.steps, batch.begins)
+    return np.stack(columns, 1)
 
 
 def counts(report: Any) -> dict[str, Any]:
@@ -387,6 +398,7 @@ def test_the_tree_is_the_same_for_any_number_of_threads() -> None:
     ]
     assert in_tree(_leaf, _joined, jobs, 2, lambda i, sent: told.append(sent)) == tree
     assert told[20:] == told[:20]
+    assert in_tree(_leaf, _joined, jobs, 10**400, lambda *_: None) == tree
     assert in_tree(_leaf, _joined, [5], 1, lambda *_: None) == "5"
 
 

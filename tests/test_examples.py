@@ -13,6 +13,7 @@ SAID = {  # the arguments of a quick run, and what its last line must show
     "ask_tell": ([], "within 0.2 m/s after"),
     "mujoco_pendulum": (["6", "60"], "of 60 steps"),
     "compare_strategies": ([], "Thompson sampling"),
+    "animate": (["heating", "room.gif", "2"], "room.gif: 60 pictures of 2 episodes"),
 }
 
 
@@ -21,13 +22,14 @@ def test_none_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize("name", SAID)
-def test_an_example_runs(name: str) -> None:
+def test_an_example_runs(name: str, tmp_path: Path) -> None:
     arguments, said = SAID[name]
     done = subprocess.run(
         [sys.executable, EXAMPLES / f"{name}.py", *arguments],
         capture_output=True,
         encoding="utf-8",
         check=False,
+        cwd=tmp_path,
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert said in done.stdout.splitlines()[-1]

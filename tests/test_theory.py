@@ -16,7 +16,7 @@ from contextual_lqr import (
     InputError,
     LinearPolicy,
     LinearSystem,
-    PaperRadius,
+    PaperBeta,
     QuadraticCost,
     Trajectory,
     optimal_cost,
@@ -26,10 +26,10 @@ from contextual_lqr import (
 from contextual_lqr.fleets import path_following, true_decoder, true_system
 from contextual_lqr.theory import (
     Regularity,
+    beta,
     episodes_needed,
     estimated_regularity,
     log_det_bound,
-    radius,
     regret_bound,
     regularity,
     suboptimality_bound,
@@ -162,9 +162,10 @@ def test_two_decoders_of_a_set_differ_by_twice_its_radius(seed: int, beta: float
 def test_radius_is_the_rule_of_a_decoder_that_saw_as_much(episodes: int) -> None:
     decoder = Decoder(BlockContext(np.eye(2), np.eye(1)), 0.3)
     for _ in range(episodes):
-        decoder.update((), Trajectory(np.ones((6, 2)), np.ones((5, 1))))
+        same = Trajectory(np.ones((6, 2)), np.ones((5, 1)))
+        decoder.update((), same, allow_repeats=True)
     one = Regularity(2, 3, 6, c_q=1, c_theta=0.7, c_w=0.2, c_x=5, regularisation=0.3)
-    assert np.isclose(radius(one, episodes, 0.05), PaperRadius(0.7, 0.2, 5, 0.05)(decoder))
+    assert np.isclose(beta(one, episodes, 0.05), PaperBeta(0.7, 0.2, 5, 0.05)(decoder))
 
 
 def written_out(r: Regularity, K: int, delta: float) -> tuple[float, float, float]:
@@ -214,7 +215,7 @@ def test_bounds_are_finite_and_grow_with_every_constant(
     one: Regularity, factor: float, delta: float
 ) -> None:
     def bounds(r: Regularity, K: float, chance: float) -> Array:
-        return np.array([radius(r, K, chance), regret_bound(r, K, chance).total])
+        return np.array([beta(r, K, chance), regret_bound(r, K, chance).total])
 
     base = bounds(one, 100, delta)
     assert np.isfinite(base).all()
@@ -330,7 +331,7 @@ def test_bad_constants_are_refused(change: dict[str, Any], message: str) -> None
 @pytest.mark.parametrize("delta", [0.0, 1.0, -0.1, 2.0, np.nan])
 def test_what_is_no_probability_is_refused(delta: float) -> None:
     for refuse in (
-        lambda: radius(CONSTANTS, 1, delta),
+        lambda: beta(CONSTANTS, 1, delta),
         lambda: regret_bound(CONSTANTS, 1, delta),
         lambda: suboptimality_bound(CONSTANTS, 1, delta),
         lambda: episodes_needed(CONSTANTS, 1.0, delta),

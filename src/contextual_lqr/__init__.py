@@ -1,21 +1,25 @@
 """One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
 
-from contextual_lqr.agent import Agent, Episode, Output
+from contextual_lqr.belief.confidence import (
+    ConfidenceSet,
+    ConstantBeta,
+    DeterminantBeta,
+    PaperBeta,
+)
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates import (
+    Backtest,
     Certificate,
-    blind_directions,
+    CostBound,
+    backtest,
     certify,
     certify_many,
     rank_candidates,
+    unexcited_directions,
 )
-from contextual_lqr.confidence import (
-    ConfidenceSet,
-    ConstantRadius,
-    DeterminantRadius,
-    PaperRadius,
-)
+from contextual_lqr.checks import in_words as _in_words
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FunctionContext
-from contextual_lqr.decoder import Decoder
 from contextual_lqr.errors import (
     ContextError,
     ContextualLQRError,
@@ -24,19 +28,25 @@ from contextual_lqr.errors import (
     UnsolvableError,
 )
 from contextual_lqr.kernels import set_threads
-from contextual_lqr.lqr import (
+from contextual_lqr.lqr.problem import (
+    LinearPolicy,
+    LinearSystem,
+    ModelUncertainty,
+    QuadraticCost,
+    Trajectory,
+)
+from contextual_lqr.lqr.rollout import simulate
+from contextual_lqr.lqr.solve import (
     CostGradient,
     Solution,
     Status,
     cost_gradient,
     optimal_cost,
     policy_cost,
-    simulate,
     solve,
 )
-from contextual_lqr.plan import Plan
-from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Spread, Trajectory
-from contextual_lqr.strategies import (
+from contextual_lqr.lqr.trajectory_cost import trajectory_cost
+from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
     Optimism,
@@ -44,49 +54,74 @@ from contextual_lqr.strategies import (
     Strategy,
     ThompsonSampling,
 )
+from contextual_lqr.planning.agent import Agent, Episode, Output
+from contextual_lqr.planning.plan import Plan
 
 __all__ = [
     "Agent",
+    "Backtest",
     "BlockContext",
     "Cautious",
     "CertaintyEquivalence",
     "Certificate",
     "ConfidenceSet",
-    "ConstantRadius",
+    "ConstantBeta",
     "ContextError",
     "ContextMap",
     "ContextualLQRError",
+    "CostBound",
     "CostGradient",
     "Decoder",
-    "DeterminantRadius",
+    "DeterminantBeta",
     "Episode",
     "FeatureContext",
+    "FittedFleet",
+    "FleetDescription",
     "FormatError",
     "FunctionContext",
     "InputError",
     "LinearPolicy",
     "LinearSystem",
+    "MachineBelief",
+    "ModelUncertainty",
     "Optimism",
     "Output",
-    "PaperRadius",
+    "PaperBeta",
     "Plan",
     "QuadraticCost",
     "SampledOptimism",
     "Solution",
-    "Spread",
     "Status",
     "Strategy",
     "ThompsonSampling",
     "Trajectory",
     "UnsolvableError",
-    "blind_directions",
+    "backtest",
     "certify",
     "certify_many",
     "cost_gradient",
+    "fit",
     "optimal_cost",
     "policy_cost",
     "rank_candidates",
     "set_threads",
     "simulate",
     "solve",
+    "trajectory_cost",
+    "unexcited_directions",
 ]
+
+_OF_LOGS = ("FittedFleet", "FleetDescription", "fit")
+
+for _name in __all__:  # an argument of the wrong kind is named in a sentence of ours
+    if _name not in _OF_LOGS:
+        globals()[_name] = _in_words(globals()[_name])
+
+
+def __getattr__(name: str) -> object:
+    """What is for logs is imported when it is asked for: it takes longer than all the rest."""
+    if name in _OF_LOGS:
+        from contextual_lqr import data
+
+        return _in_words(getattr(data, name))
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
-from collections.abc import Mapping
-from typing import TypeVar
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.linalg.blas import dasum
 
-from contextual_lqr.errors import InputError
+from contextual_lqr.errors import ContextualLQRError, InputError
 
+MANY = 10**9  # more than this of anything is a slip of the finger
 _Record = TypeVar("_Record")
 
 
@@ -22,19 +29,60 @@ def require(condition: object, message: str) -> None:
         raise InputError(message)
 
 
-def require_probability(name: str, value: float) -> None:
-    """Refuse what is not strictly between 0 and 1."""
-    require(0 < value < 1, f"{name} must be a probability between 0 and 1, not {value!r}")
-
-
-def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Array:
-    """`value` as a C-contiguous float64 array of finite numbers."""
+def shown(value: object) -> str:
+    """A value in a sentence: short, whatever it is."""
     try:
-        array = value if type(value) is Array else np.asarray(value)
+        text = repr(value)
+    except Exception:  # an integer of too many digits, an object of somebody else's
+        return f"a {type(value).__name__} that cannot be shown"
+    return text if len(text) <= 60 else f"{text[:57]}..."
+
+
+def require_kind(name: str, value: object, kind: type) -> None:
+    """Refuse what is not of a class: a tuple, say, where a Trajectory is meant."""
+    require(
+        isinstance(value, kind), f"{name} must be a {kind.__name__}, not a {type(value).__name__}"
+    )
+
+
+def require_probability(name: str, value: Any) -> None:
+    """Refuse what is not strictly between 0 and 1."""
+    good = False
+    with suppress(InputError):
+        good = 0 < as_number(name, value) < 1
+    require(good, f"{name} must be a probability between 0 and 1, not {shown(value)}")
+
+
+def as_number(name: str, value: Any) -> float:
+    """`value` as one finite number."""
+    array = as_numbers(name, value, "()", 0)
+    require(array.ndim == 0, f"{name} must be one number, but has shape {array.shape}")
+    return float(array)
+
+
+def as_count(name: str, value: Any, least: int = 1, most: int = MANY) -> int:
+    """`value` as a whole number between two others; True is none."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    require(whole, f"{name} must be a whole number, not {shown(value)}")
+    count = int(value)
+    require(count >= least, f"{name} must be at least {least}, not {shown(count)}")
+    require(count <= most, f"{name} must be at most {most}, not {shown(count)}")
+    return count
+
+
+def as_numbers(name: str, value: Any, shape: str, least_axes: int) -> Array:
+    """`value` as a C-contiguous float64 array of finite numbers.
+
+    Truth values, dates and words are no numbers, and what is masked is missing.
+    """
+    try:
+        array = value if type(value) is Array else _as_array(name, value)
         if array.dtype.kind not in "fiu":
             raise TypeError
         array = np.asarray(array, np.float64, order="C")
-    except (TypeError, ValueError):
+    except InputError:
+        raise
+    except Exception:  # an object of somebody else's makes an array of itself, or fails as it likes
         raise InputError(f"{name} must be an array of real numbers of shape {shape}") from None
     if array.ndim < least_axes:
         raise InputError(f"{name} must have shape {shape}, but has shape {array.shape}")
@@ -43,6 +91,30 @@ def as_numbers(name: str, value: ArrayLike, shape: str, least_axes: int) -> Arra
         place = f" at index {where}" if where else ""
         raise InputError(f"{name} must be finite, but holds {array[where]}{place}")
     return array
+
+
+def _as_array(name: str, value: Any) -> Array:
+    """An array of something else; NumPy would take truth values for 0 and 1, and forget masks."""
+    if _any(value, _masked):
+        raise InputError(f"{name} has masked values: fill them or leave them out")
+    if _any(value, _truth):
+        raise TypeError
+    return np.asarray(value)
+
+
+def _any(value: object, odd: Callable[[object], bool]) -> bool:
+    """Whether something in nested lists is odd."""
+    if isinstance(value, list | tuple):
+        return any(_any(one, odd) for one in value)
+    return odd(value)
+
+
+def _masked(value: object) -> bool:
+    return isinstance(value, np.ma.MaskedArray) and bool(np.ma.is_masked(value))
+
+
+def _truth(value: object) -> bool:
+    return isinstance(value, bool | np.bool_) or getattr(value, "dtype", None) == np.bool_
 
 
 def all_finite(array: Array) -> bool:
@@ -110,3 +182,102 @@ def record(instance: _Record, **fields: object) -> _Record:
     for name, value in fields.items():
         object.__setattr__(instance, name, value)
     return instance
+
+
+# -- arguments of the wrong kind -------------------------------------------------------------------
+
+_Public = TypeVar("_Public")
+
+
+def in_words(public: _Public) -> _Public:
+    """Make a function, or the public methods of a class, refuse arguments of the wrong kind.
+
+    Nothing is checked beforehand. When a call fails with an error that is not ours, its arguments
+    are held against the annotations, and the first that does not fit is named; if all fit, the
+    error is what it is.
+    """
+    if isinstance(public, type):
+        for name, member in list(vars(public).items()):
+            plain = getattr(member, "__func__", member)
+            if inspect.isfunction(plain) and (name == "__init__" or not name.startswith("_")):
+                wrapped = _explaining(plain)
+                kept = type(member) if isinstance(member, classmethod | staticmethod) else None
+                setattr(public, name, wrapped if kept is None else kept(wrapped))
+        return public
+    wrapped = _explaining(public)
+    setattr(sys.modules[wrapped.__module__], wrapped.__name__, wrapped)  # the same for everybody
+    return cast(_Public, wrapped)
+
+
+def _explaining(function: Any) -> Any:
+    if hasattr(function, "explains"):
+        return function
+
+    @functools.wraps(function)
+    def called(*arguments: Any, **named: Any) -> Any:
+        try:
+            return function(*arguments, **named)
+        except (ContextualLQRError, MemoryError):
+            raise
+        except Exception as error:
+            if sentence := _misfit(function, arguments, named):
+                raise InputError(sentence) from error
+            raise
+
+    called.explains = True  # type: ignore[attr-defined]
+    return called
+
+
+def _misfit(function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> str | None:
+    """The first argument that is not of its kind."""
+    try:
+        given = inspect.signature(function).bind(*arguments, **named).arguments
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError):  # it was called with too few, or too many
+        return None
+    for name, value in given.items():
+        if name in hints and name != "self" and not _fits(name, value, hints[name]):
+            return f"{name} must be {_described(hints[name])}, not {shown(value)}"
+    return None
+
+
+def _fits(name: str, value: Any, hint: Any) -> bool:
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
+    if hint is Any or isinstance(hint, TypeVar | typing.ForwardRef | str):
+        return True
+    if hint == ArrayLike:
+        with suppress(InputError):
+            return bool(as_numbers(name, value, "", 0).size)
+        return False
+    if origin in (typing.Union, types.UnionType):
+        return any(_fits(name, value, one) for one in inner)
+    if origin is typing.Literal:
+        return isinstance(value, str) and value in inner
+    if hint in (int, float):
+        return _is_number(value, hint)
+    if isinstance(value, Array) and value.ndim == 0 and origin in (Iterable, Sequence):
+        return False
+    try:
+        return isinstance(value, origin or (type(None) if hint is None else hint))
+    except TypeError:  # a protocol of the user's, say
+        return True
+
+
+def _is_number(value: Any, kind: type) -> bool:
+    """Whether it is a number, and one that 64 bits hold."""
+    if isinstance(value, bool | np.longdouble):
+        return False
+    if isinstance(value, int | np.integer):
+        return abs(int(value)) < 2**63
+    return kind is float and isinstance(value, float | np.floating)
+
+
+def _described(hint: Any) -> str:
+    if hint == ArrayLike:
+        return "an array of real numbers"
+    words = {int: "a whole number", float: "a number", bool: "True or False", str: "a word"}
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(dict.fromkeys(map(_described, typing.get_args(hint))))
+    if hint in (None, type(None)):
+        return "None"
+    return words.get(hint) or f"a {getattr(hint, '__name__', str(hint))}"

@@ -24,12 +24,12 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.confidence import DeterminantBeta, self_normalised
+from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.checks import as_numbers, require, require_probability
-from contextual_lqr.confidence import DeterminantRadius, self_normalised
 from contextual_lqr.context import ContextMap
-from contextual_lqr.decoder import Decoder
-from contextual_lqr.lqr import Solution, solve
-from contextual_lqr.problem import LinearSystem, QuadraticCost
+from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
+from contextual_lqr.lqr.solve import Solution, solve
 
 _MOST_EPISODES = 10**60  # beyond this a number of episodes says nothing more
 
@@ -156,7 +156,7 @@ def estimated_regularity(
         regularisation=decoder.regularisation,
         **options,
     )
-    b = np.sqrt(DeterminantRadius(0.0, found.c_w, delta)(decoder))
+    b = np.sqrt(DeterminantBeta(0.0, found.c_w, delta)(decoder))
     least = float(np.linalg.svd(decoder.factor, compute_uv=False)[-1])  # √λ_min(V)
     share = math.sqrt(decoder.regularisation) / least
     require(
@@ -215,7 +215,7 @@ def log_det_bound(constants: Regularity, rows: float) -> float:
     return float(p * np.log1p(rows * each / p))
 
 
-def radius(constants: Regularity, episodes: float, delta: float) -> float:
+def beta(constants: Regularity, episodes: float, delta: float) -> float:
     """β of the set made from k whole episodes (eq. beta_k); squared unit of the state.
 
     β = (√λ c_Θ + c_w √(2d (log d + ½ log_det_bound(kH) + log 1/δ)))².
@@ -236,7 +236,7 @@ def radius(constants: Regularity, episodes: float, delta: float) -> float:
 def regret_bound(constants: Regularity, episodes: float, delta: float) -> RegretBound:
     """Proposition main: with probability 1-δ the regret of K episodes is at most `total`.
 
-    Three events may fail, each with probability δ/3 (correction 15): the confidence sets, of radius
+    Three events may fail, each with probability δ/3 (correction 15): the confidence sets, of beta
     β at δ/3, and two martingales. With N = K(H-1) steps and Λ = log_det_bound(N), the sums are
 
         cost_noise     c_q c_x² √(2 K Σ_{h<H} (H-h)² log(6/δ))           δ of the proof
@@ -253,7 +253,7 @@ def regret_bound(constants: Regularity, episodes: float, delta: float) -> Regret
     each = r.c_q * r.c_x**2  # a stage costs at most this
     unlikely = 2 * math.log(6 / delta)
     squares = (H - 1) * H * (2 * H - 1) / 6  # Σ (H-h)² over h = 1 .. H-1
-    slope = 2 * r.c_q * r.c_x * (1 + r.c_theta) * math.sqrt(radius(r, episodes, delta / 3))
+    slope = 2 * r.c_q * r.c_x * (1 + r.c_theta) * math.sqrt(beta(r, episodes, delta / 3))
     cap = r.c_x / math.sqrt(r.regularisation)
     if slope > 0:
         cap = min(cap, each * max(1.0, r.c_theta**2) / slope)

@@ -1,6 +1,16 @@
 """For a machine never tried: its controller, how far to trust it, and what to run next."""
 
-from contextual_lqr.certificates.advice import blind_directions, rank_candidates
-from contextual_lqr.certificates.certificate import Certificate, certify, certify_many
+from contextual_lqr.certificates.backtest import Backtest, backtest
+from contextual_lqr.certificates.certificate import Certificate, CostBound, certify, certify_many
+from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
 
-__all__ = ["Certificate", "blind_directions", "certify", "certify_many", "rank_candidates"]
+__all__ = [
+    "Backtest",
+    "Certificate",
+    "CostBound",
+    "backtest",
+    "certify",
+    "certify_many",
+    "rank_candidates",
+    "unexcited_directions",
+]

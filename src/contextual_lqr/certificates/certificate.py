@@ -16,35 +16,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.confidence import BetaRule
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
-from contextual_lqr.certificates.instability import grows
-from contextual_lqr.certificates.moments import step_moments
-from contextual_lqr.certificates.multipliers import lower_bounds, upper_bounds
-from contextual_lqr.certificates.plausible import PlausibleMachines
-from contextual_lqr.certificates.reach import reach_of
+from contextual_lqr.certificates.fleet_check import Verdict, fleet_check
+from contextual_lqr.certificates.stability import grows
 from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
+    record,
     require,
     require_probability,
     require_semi_definite,
 )
-from contextual_lqr.confidence import RadiusRule
 from contextual_lqr.context.variables import one_by_one
-from contextual_lqr.decoder import Decoder
-from contextual_lqr.lqr import optimal_cost, policy_cost, solve
-from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
-from contextual_lqr.strategies.posterior import Posterior
-from contextual_lqr.strategies.strategy import Situation
-
-Verdict = Literal["trust", "caution", "do not use"]
+from contextual_lqr.lqr.moments import step_moments
+from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
+from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 
 # At 2 % for the 95 % quantile, an excess above 5 % is rarer than one in a hundred: it is about a
 # square of Gaussians.
@@ -56,22 +54,22 @@ _CHUNK = 256  # machines at a time: some hundred megabytes
 
 
 @dataclass(frozen=True)
-class End:
+class CostBound:
     """One end of the interval: what is certain, and the most extreme that a search has found.
 
     The true extreme over the plausible machines lies between the two; `gap` is their distance,
     relative to what was found.
     """
 
-    bound: float
-    found: float
+    certified: float
+    searched: float
 
     @property
     def gap(self) -> float:
         """How much the bound may be too wide; infinite if it says nothing."""
-        if not np.isfinite(self.bound) or not np.isfinite(self.found):
+        if not np.isfinite(self.certified) or not np.isfinite(self.searched):
             return np.inf
-        return abs(self.found - self.bound) / max(abs(self.found), 1e-300)
+        return abs(self.searched - self.certified) / max(abs(self.searched), 1e-300)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +79,8 @@ class Certificate:
     context: Any
     policy: LinearPolicy
     predicted_cost: float
-    lower: End
-    upper: End
+    lower: CostBound
+    upper: CostBound
     likely_excess: float
     instability: float
     extrapolation: Extrapolation
@@ -92,7 +90,7 @@ class Certificate:
     @property
     def interval(self) -> tuple[float, float]:
         """What the controller costs in truth lies in here, unless the confidence set is wrong."""
-        return self.lower.bound, self.upper.bound
+        return self.lower.certified, self.upper.certified
 
     def as_dict(self) -> dict[str, Any]:
         """All but the controller, for JSON: numbers that are not finite become None."""
@@ -105,10 +103,10 @@ class Certificate:
             "verdict": self.verdict,
             "reason": self.reason,
             "predicted_cost": plain(self.predicted_cost),
-            "lower_cost": plain(self.lower.bound),
-            "lower_found": plain(self.lower.found),
-            "upper_cost": plain(self.upper.bound),
-            "upper_found": plain(self.upper.found),
+            "lower_cost": plain(self.lower.certified),
+            "lower_searched": plain(self.lower.searched),
+            "upper_cost": plain(self.upper.certified),
+            "upper_searched": plain(self.upper.searched),
             "likely_excess": plain(self.likely_excess),
             "instability": plain(self.instability),
             "extrapolation_score": plain(self.extrapolation.score),
@@ -118,10 +116,59 @@ class Certificate:
 
 
 def certify(
-    decoder: Decoder, context: Any, cost: QuadraticCost, start: ArrayLike, **options: Any
+    decoder: Decoder,
+    context: Any,
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    machine: str | None = None,
+    noise: ArrayLike | None = None,
+    beta: str | float | BetaRule = "determinant",
+    delta: float = 0.05,
+    draws: int = 200,
+    bounds: bool = True,
+    rng: np.random.Generator | None = None,
 ) -> Certificate:
-    """The certificate of the machine with this context; options as for `certify_many`."""
-    return certify_many(decoder, [context], cost, start, **options)[0]
+    """The controller of the machine with this context, and how far to trust it.
+
+    Parameters
+    ----------
+    decoder
+        What was learnt from the fleet.
+    context
+        The machine's context.
+    cost
+        What the controller is for.
+    start
+        The state in which episodes start.
+    machine
+        The label of a machine that has data of its own; without one, it was never seen.
+    noise, beta, delta, draws, bounds, rng
+        As for `certify_many`.
+
+    Returns
+    -------
+    Certificate
+        With the controller as its `policy`.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together, or there are no data of such a machine.
+    """
+    return certify_many(
+        decoder,
+        [context],
+        cost,
+        start,
+        machine=[machine],
+        noise=noise,
+        beta=beta,
+        delta=delta,
+        draws=draws,
+        bounds=bounds,
+        rng=rng,
+    )[0]
 
 
 def certify_many(
@@ -130,33 +177,68 @@ def certify_many(
     cost: QuadraticCost,
     start: ArrayLike,
     *,
+    machine: str | Sequence[str | None] | None = None,
     noise: ArrayLike | None = None,
-    radius: str | float | RadiusRule = "determinant",
+    beta: str | float | BetaRule = "determinant",
     delta: float = 0.05,
     draws: int = 200,
     bounds: bool = True,
     rng: np.random.Generator | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> list[Certificate]:
-    """The certificates of many machines: a sequence of contexts, or a mapping name -> array.
+    """The certificates of many machines.
 
-    `noise` is the covariance of a step's noise if it is known; else it is estimated. `radius` says
-    which Θ are plausible: "determinant" holds however the logs came about, "regression" is sharper
-    and takes their inputs as chosen without regard to the noise; a number or a rule is the β of a
-    `ConfidenceSet`. `delta` is the probability with which the interval may miss. `draws` is the
-    number of posterior draws, from `rng` (by default always the same). Without `bounds` the ends
-    are only searched for, in less than half the time, and not certain. `progress` is told how many
-    machines have been done since it was last called.
+    Parameters
+    ----------
+    decoder
+        What was learnt from the fleet.
+    contexts
+        A sequence of contexts, or a mapping from names to arrays.
+    cost
+        What the controllers are for.
+    start
+        The state in which episodes start.
+    machine
+        The label of each machine that has data of its own, None for one that was never seen.
+    noise
+        The covariance of a step's noise if it is known; else it is estimated.
+    beta
+        Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
+        sharper, and takes their inputs as chosen without regard to the noise; a number or a rule is
+        the β of a `ConfidenceSet`.
+    delta
+        The probability with which the interval may miss.
+    draws
+        The number of plausible machines that a controller is tried on.
+    bounds
+        Whether to prove the ends of the interval; else they are searched for, in less than half
+        the time, and not certain.
+    rng
+        Where the draws come from; by default they are always the same.
+    progress
+        Told how many machines have been done since it was last called.
+
+    Returns
+    -------
+    list[Certificate]
+        One for each context, in their order.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together, or there are no data of such a machine.
     """
-    task = _Task(decoder, cost, start, noise, radius, delta, draws, bounds, rng)
+    task = _Task(decoder, cost, start, noise, beta, delta, draws, bounds, rng)
     matrices = decoder.context_map.matrices(contexts)
     named = one_by_one(contexts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        belief = decoder.machines(contexts, machine)
     certificates: list[Certificate] = []
     for first in range(0, len(matrices), _CHUNK):
         part = slice(first, first + _CHUNK)
         # What overflows is no error here: it ends as an infinite cost, and `do not use`.
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            certificates += task.certificates(named[part], matrices[part])
+            certificates += task.certificates(named[part], matrices[part], belief[part])
         if progress is not None:
             progress(len(named[part]))
     return certificates
@@ -171,7 +253,7 @@ class _Task:
         cost: QuadraticCost,
         start: ArrayLike,
         noise: ArrayLike | None,
-        radius: str | float | RadiusRule,
+        beta: str | float | BetaRule,
         delta: float,
         draws: int,
         bounds: bool,
@@ -186,64 +268,87 @@ class _Task:
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
         known = None if noise is None else _covariance(noise, d)
-        self.reach = reach_of(decoder, radius, delta, known)
-        level = (
-            np.full(d, decoder.noise_level) if known is None else np.sqrt(np.diagonal(known).copy())
-        )
-        anywhere = np.zeros((decoder.estimate.shape[1], d + cost.input_size))
-        situation = Situation(decoder, anywhere, cost, x, level, 0.0)
-        rng = np.random.default_rng(0) if rng is None else rng
-        self.thetas, self.noises = Posterior(situation).draw(draws, rng)
+        self.reach = row_radii(decoder, beta, delta, known)
+        self.known = known
+        self.delta, self.draws = delta, draws
+        self.check = fleet_check(decoder, cost, x)
+        # Every machine is judged by the same numbers, whichever others are certified beside it.
+        self.seed = 0 if rng is None else int(rng.integers(2**63))
 
-    def certificates(self, contexts: list[Any], G: Float[Array, "n p y"]) -> list[Certificate]:
+    def certificates(
+        self, contexts: list[Any], G: Float[Array, "n p y"], belief: MachineBelief
+    ) -> list[Certificate]:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
-        machines = PlausibleMachines.of(decoder, G, reach.rows, reach.joint, cost, x)
-        nominal = solve(machines.systems(reach.noise), cost)
-        good = np.asarray(nominal.solved)
+        if self.known is not None:
+            belief = belief.with_noise(self.known)
+        machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
+        hedge, doubt = self.check.hedge, belief.covariances
+        uncertainty = None
+        if hedge:
+            uncertainty = record(object.__new__(ModelUncertainty), covariances=hedge * doubt)
+        planned = solve(machines.systems(reach.noise), cost, uncertainty=uncertainty)
+        good = np.asarray(planned.solved)
         n = len(G)
-        gains = np.where(good[:, None, None, None], nominal.policy.gains, 0.0)
+        gains = np.where(good[:, None, None, None], planned.policy.gains, 0.0)
         policy = LinearPolicy(gains)
-        predicted = nominal.cost(x)
+        predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
 
         highest = machines.highest(policy, reach.most_noise)
         lowest = machines.lowest(reach.least_noise)
-        upper, lower = np.full(n, np.inf), np.full(n, machines.floor(reach.least_noise))
+        upper, lower = np.full(n, np.inf), np.full(n, cost.floor(x, reach.least_noise))
         if self.bounds:
             upper, multipliers = upper_bounds(machines, policy, reach.most_noise)
             lower = lower_bounds(machines, reach.least_noise, multipliers)
         # The bounds hold to rounding; an interval that excludes what was found would puzzle.
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
         upper[np.isnan(upper)] = np.inf
-        excess, unstable = self._on_draws(G, policy)
+        below, above = self.check.widening
+        lower = np.fmin(lower, predicted / np.exp(below))
+        upper = np.fmax(upper, predicted * np.exp(above))
+        excess, unstable = self._on_draws(belief, policy)
+        excess = excess * self.check.factor
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
         columns = (
             contexts,
             gains,
             predicted.tolist(),
             good.tolist(),
-            map(End, lower.tolist(), lowest.tolist()),
-            map(End, upper.tolist(), highest.tolist()),
+            map(CostBound, lower.tolist(), lowest.tolist()),
+            map(CostBound, upper.tolist(), highest.tolist()),
             excess.tolist(),
             unstable.tolist(),
             extrapolations(decoder, G, moments),
         )
         return [
             Certificate(
-                c, LinearPolicy(K), J, low, high, over, loose, far, *_judge(ok, over, loose, far)
+                c,
+                LinearPolicy(K),
+                J,
+                low,
+                high,
+                over,
+                loose,
+                far,
+                *self._verdict(c, *_judge(ok, over, loose, far)),
             )
             for c, K, J, ok, low, high, over, loose, far in zip(*columns, strict=True)
         ]
 
+    def _verdict(self, context: Any, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+        """No more than caution outside the declared bounds, or if data contradict the model."""
+        beyond = self.decoder.context_map.outside(context)
+        if verdict == "trust" and beyond:
+            return "caution", f"{beyond}; {reason}"
+        return self.check.lowered(verdict, reason)
+
     def _on_draws(
-        self, G: Float[Array, "n p y"], policy: LinearPolicy
+        self, belief: MachineBelief, policy: LinearPolicy
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The excess over each draw's optimum at the quantile, and the share of growing draws."""
-        draws, d, p = self.thetas.shape
-        (paid, best), unstable = np.empty((2, len(G), draws)), np.empty(len(G))
-        for i, one in enumerate(G):
-            M = (self.thetas.reshape(-1, p) @ one).reshape(draws, d, -1)
-            A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
-            drawn = LinearSystem.unchecked(A, B, self.noises)
+        n = len(belief.mean)
+        (paid, best), unstable = np.empty((2, n, self.draws)), np.empty(n)
+        for i in range(n):
+            drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
             own = LinearPolicy(policy.gains[i])
             paid[i] = policy_cost(own, drawn, self.cost, self.start)
             best[i] = optimal_cost(drawn, self.cost, self.start)

@@ -24,10 +24,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
 from contextual_lqr.context.expressions import parse
-from contextual_lqr.decoder import Decoder
-from contextual_lqr.factors import solve_triangle
 
 Place = Literal["inside the data", "at the edge of the data", "outside the data"]
 

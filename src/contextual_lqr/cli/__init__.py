@@ -11,15 +11,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib.metadata import version
 
 import cyclopts
-from rich.console import Console
 
-from contextual_lqr.cli.mistakes import mistake
-from contextual_lqr.cli.terminal import say, say_error
+from contextual_lqr.cli import interrupts
+from contextual_lqr.cli.interrupts import Interrupts
+from contextual_lqr.cli.terminal import Console, say, say_error
+from contextual_lqr.cli.usage_errors import mistake
 from contextual_lqr.errors import ContextualLQRError, InputError
 
+_TRACEBACK = "CONTEXTUAL_LQR_TRACEBACK"  # shows what a fault of the program looks like
 _PAPER, _FLEET, _HERE = (
     cyclopts.Group(title, sort_key=place)
     for place, title in enumerate(["The paper", "Your own fleet, in this order", "This program"])
@@ -39,7 +42,7 @@ _COMMANDS = {  # group, what it does, an example
     "play": (
         _PAPER,
         "Watch an agent learn a fleet, in the terminal or as a GIF.",
-        "contextual-lqr play --fleet cart-pole --episodes 5 --render cart.gif",
+        "contextual-lqr play --fleet cart-pole --episodes 5",
     ),
     "new": (
         _FLEET,
@@ -111,25 +114,83 @@ for _order, (_name, (_group, _help, _example)) in enumerate(_COMMANDS.items()):
     )
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command, as typed unless given; what goes wrong is a sentence, not a traceback."""
+def main(arguments: Sequence[str] | None = None, last: bool = False) -> None:
+    """Run the command, as typed unless given; what goes wrong is a sentence, not a traceback.
+
+    `last` says that the process ends after it.
+    """
+    _open_streams()
+    with Interrupts(last) as ctrl_c:
+        code: object = 0
+        try:
+            try:
+                app(arguments)
+            except SystemExit as end:
+                code = end.code
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            ctrl_c.asked = True
+        except BaseException as error:
+            if not ctrl_c.asked:  # else it is a consequence of that
+                code = _judged(error)
+        if ctrl_c.asked and code != interrupts.CODE:
+            code = interrupts.CODE
+            with suppress(OSError):
+                say(Console(stderr=True), "Stopped.")
+        ctrl_c.said = ctrl_c.asked
+        _close_streams()
+    if code:
+        sys.exit(code)  # type: ignore[arg-type]
+
+
+def _judged(error: BaseException) -> int:
+    """The exit code, with the sentence about the error said."""
+    match error:
+        case cyclopts.CycloptsError():
+            return _refused(mistake(error), 2)
+        case ContextualLQRError():
+            return _refused(str(error), 2 if isinstance(error, InputError) else 1)
+        case BrokenPipeError():  # `| head` has seen enough
+            return 1
+        case OSError():
+            return _refused(f"{error.filename or 'the output'}: {error.strerror or error}", 1)
+        case MemoryError():
+            return _refused(f"this needs more memory than there is: {error}".rstrip(": "), 1)
+    if os.environ.get(_TRACEBACK):
+        raise error
+    found = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
+    return _refused(
+        f"this is a fault of the program, not yours ({found}); please report it, with what "
+        f"{_TRACEBACK}=1 in the environment makes of it",
+        1,
+    )
+
+
+def _refused(sentence: str, code: int) -> int:
+    with suppress(OSError):  # standard error may be closed too
+        say_error(sentence)
+    return code
+
+
+def _open_streams() -> None:
+    """What was closed by whoever called us (`>&-`) leads nowhere, and to no file opened later."""
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(nowhere)
+    for name in ("stdin", "stdout", "stderr"):
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # type: ignore[union-attr] # β, where only ASCII goes
-    try:
-        app(arguments)
-        sys.stdout.flush()
-    except cyclopts.CycloptsError as error:
-        say_error(mistake(error))
-        sys.exit(2)
-    except ContextualLQRError as error:
-        say_error(str(error))
-        sys.exit(2 if isinstance(error, InputError) else 1)
-    except BrokenPipeError:  # `| head` has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
-    except OSError as error:
-        say_error(f"{error.filename or 'the system'}: {error.strerror}")
-        sys.exit(1)
-    except KeyboardInterrupt:
-        say(Console(stderr=True), "Stopped.")
-        sys.exit(130)
+        with suppress(AttributeError):  # a stream of somebody else's
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr] # β, where ASCII goes
+
+
+def _close_streams() -> None:
+    """A stream that fails now would fail again, with a traceback, when Python ends."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -6,11 +6,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.certificates.advice import BlindDirection, blind_directions, rank_candidates
+from contextual_lqr.certificates.experiment_design import (
+    UnexcitedDirection,
+    rank_candidates,
+    unexcited_directions,
+)
 from contextual_lqr.cli.machines import Machines, read_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted, OptionalFile
 from contextual_lqr.cli.terminal import print_json
-from contextual_lqr.logs import FittedFleet
+from contextual_lqr.data import FittedFleet
 
 _SHOWN = 15
 
@@ -43,7 +47,7 @@ def advise(
     described = fitted.description
     names = described.context_names
     quantities = [*described.state_names, *described.input_names]
-    blind = blind_directions(fitted.decoder, quantities)
+    blind = unexcited_directions(fitted.decoder, quantities)
     machines = None if candidates is None else read_machines(candidates, names)
     ranking: list[tuple[str, dict[str, float], float]] = []
     if machines is not None:
@@ -71,7 +75,7 @@ def _label(machines: Machines, i: int) -> str:
 
 
 def _print_json(
-    blind: list[BlindDirection], ranking: list[tuple[str, dict[str, float], float]]
+    blind: list[UnexcitedDirection], ranking: list[tuple[str, dict[str, float], float]]
 ) -> None:
     whole = {
         "blind": [{"columns": one.columns, "says": str(one)} for one in blind],
@@ -83,7 +87,7 @@ def _print_json(
     print_json(whole)
 
 
-def _show_blind(console: Console, blind: list[BlindDirection], p: int) -> None:
+def _show_blind(console: Console, blind: list[UnexcitedDirection], p: int) -> None:
     if not blind:
         console.print("The logs excite every direction of the decoder.", highlight=False)
         return

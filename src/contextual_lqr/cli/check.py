@@ -8,11 +8,10 @@ from typing import Annotated
 
 from rich.console import Console
 
-from contextual_lqr.cli.findings import say_description, say_report
+from contextual_lqr.cli.log_summary import say_description, say_report
 from contextual_lqr.cli.options import AsJson, Description, Flag, Log
 from contextual_lqr.cli.terminal import Progress, print_json, say
-from contextual_lqr.logs import DescriptionError, FleetDescription
-from contextual_lqr.logs.reading import LogReader
+from contextual_lqr.data import DescriptionError, FleetDescription, check_logs
 
 
 def check(
@@ -49,11 +48,8 @@ def check(
     if not as_json:
         say_description(console, fleet)
     if logs:
-        reader = LogReader(fleet, [str(log) for log in logs], sort=sort)
         with Progress("checking") as progress:
-            for _ in reader.batches(progress):
-                pass
-        report = reader.report
+            report = check_logs(fleet, logs, sort=sort, progress=progress)
     if as_json:
         print_json({"faults": [], "logs": report and asdict(report)})
     elif report is not None:

@@ -7,11 +7,9 @@ import sys
 from pathlib import Path
 from typing import Annotated, Literal
 
-from rich.console import Console
-
 from contextual_lqr.cli import app
 from contextual_lqr.cli.options import Flag
-from contextual_lqr.cli.terminal import say
+from contextual_lqr.cli.terminal import Console, say
 from contextual_lqr.errors import InputError
 
 Shell = Literal["bash", "zsh", "fish"]

@@ -19,9 +19,9 @@ from contextual_lqr.certificates.certificate import Certificate, certify_many
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted, Flag, OptionalFile
 from contextual_lqr.cli.terminal import Progress
+from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
-from contextual_lqr.files import write_whole
-from contextual_lqr.logs import FittedFleet, FleetDescription
+from contextual_lqr.files import atomic_write
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do not use": "red"}
 _ROWS_SHOWN = 20
@@ -34,7 +34,7 @@ def design(
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
     contexts: OptionalFile = None,
     horizon: int | None = None,
-    radius: Literal["regression", "determinant"] = "regression",
+    beta: Literal["regression", "determinant"] = "regression",
     delta: float = 0.05,
     draws: int = 200,
     quick: Annotated[bool, Flag] = False,
@@ -56,7 +56,7 @@ def design(
         A table (CSV or Parquet) with a machine a row; a column `machine` names them.
     horizon
         Another number of states of an episode than the fleet's.
-    radius
+    beta
         Which decoders are plausible; determinant, wider, allows for logs of agents that learnt.
     delta
         The probability with which the interval may miss the true cost.
@@ -84,20 +84,20 @@ def design(
         fitted,
         described,
         machines,
-        radius=radius,
+        beta=beta,
         delta=delta,
         draws=draws,
         bounds=not quick,
         rng=np.random.default_rng(seed),
     )
     if form is None:
-        _show(fitted, described, machines, certificates, radius, delta, quick)
+        _show(fitted, described, machines, certificates, beta, delta, quick)
         return
-    content = _content(form, fitted, described, machines, certificates, radius, delta, quick)
+    content = _content(form, fitted, described, machines, certificates, beta, delta, quick)
     if output is None:
         sys.stdout.write(content.decode())
     else:
-        write_whole(output, content)
+        atomic_write(output, content)
         Console(stderr=True).print(_summary(certificates, f"{output}: "), highlight=False)
 
 
@@ -141,13 +141,13 @@ def _content(
     described: FleetDescription,
     machines: Machines,
     certificates: list[Certificate],
-    radius: str,
+    beta: str,
     delta: float,
     quick: bool,
 ) -> bytes:
     gains = np.stack([one.policy.gains for one in certificates])
     rows = [
-        _row(fitted, machines, i, one) | {"certified": not quick, "radius": radius, "delta": delta}
+        _row(fitted, machines, i, one) | {"certified": not quick, "beta": beta, "delta": delta}
         for i, one in enumerate(certificates)
     ]
     if form == "json":
@@ -211,13 +211,13 @@ def _show(
     described: FleetDescription,
     machines: Machines,
     certificates: list[Certificate],
-    radius: str,
+    beta: str,
     delta: float,
     quick: bool,
 ) -> None:
     console = Console()
     if len(certificates) == 1:
-        _show_one(console, fitted, described, certificates[0], radius, delta, quick)
+        _show_one(console, fitted, described, certificates[0], beta, delta, quick)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, where in (
@@ -244,7 +244,7 @@ def _show(
         more = len(certificates) - _ROWS_SHOWN
         console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
     console.print(_summary(certificates), highlight=False)
-    console.print(_interval_note(radius, delta, quick), style="dim", highlight=False)
+    console.print(_interval_note(beta, delta, quick), style="dim", highlight=False)
 
 
 def _show_one(
@@ -252,12 +252,12 @@ def _show_one(
     fitted: FittedFleet,
     described: FleetDescription,
     one: Certificate,
-    radius: str,
+    beta: str,
     delta: float,
     quick: bool,
 ) -> None:
     (low, high), place = _ends(one, quick), one.extrapolation.score
-    found = f"{_number(one.lower.found)} to {_number(one.upper.found)}"
+    found = f"{_number(one.lower.searched)} to {_number(one.upper.searched)}"
     gaps = f"{_percent(one.lower.gap)} and {_percent(one.upper.gap)}"
     facts = [
         ("machine", escape(shown(one.context, described.units))),
@@ -288,18 +288,18 @@ def _show_one(
     console.print(
         f"u = K x; all {steps} steps are in --json, --csv and --npz.", style="dim", highlight=False
     )
-    console.print(_interval_note(radius, delta, quick), style="dim", highlight=False)
+    console.print(_interval_note(beta, delta, quick), style="dim", highlight=False)
 
 
 def _ends(one: Certificate, quick: bool) -> tuple[float, float]:
     """The interval; what the search found of it, if nothing was to be proven."""
-    return (one.lower.found, one.upper.found) if quick else one.interval
+    return (one.lower.searched, one.upper.searched) if quick else one.interval
 
 
-def _interval_note(radius: str, delta: float, quick: bool) -> str:
+def _interval_note(beta: str, delta: float, quick: bool) -> str:
     if quick:
         return "--quick: the interval was searched for, and is not proven."
-    return f"The interval holds for all decoders of the {radius} set, at 1 - delta = {1 - delta:g}."
+    return f"The interval holds for all decoders of the {beta} set, at 1 - delta = {1 - delta:g}."
 
 
 def _summary(certificates: list[Certificate], prefix: str = "") -> str:

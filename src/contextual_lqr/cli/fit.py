@@ -8,11 +8,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from contextual_lqr.cli.findings import facts, say_misfit, say_report
+from contextual_lqr.cli.log_summary import facts, say_alarm, say_report
 from contextual_lqr.cli.options import AsJson, Description, Fitted, Flag, Log, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json, say
+from contextual_lqr.data import FittedFleet, fitting
 from contextual_lqr.errors import InputError
-from contextual_lqr.logs import FittedFleet, FleetDescription, fitting
 
 
 def fit(
@@ -45,7 +45,7 @@ def fit(
     strict
         Refuse logs with bad rows, instead of setting these aside.
     robust
-        Set machines aside that do not obey the fleet's model.
+        Leave machines out that do not obey the fleet's model.
     alarm
         Look for such machines.
     sort
@@ -64,12 +64,11 @@ def fit(
         raise InputError("where to? Give -o fleet.decoder, or --into a decoder to add to")
     if target.is_dir() or not target.parent.is_dir():
         raise InputError(f"cannot write {target}: it must be a file in a folder that exists")
-    fleet = FleetDescription.read(description)
     earlier = None if into is None else FittedFleet.load(into)
     with Progress("fitting") as progress:
-        done = fitting.fit(
-            fleet,
-            [str(log) for log in logs],
+        fleet = fitting.fit(
+            description,
+            logs,
             into=earlier,
             strict=strict,
             robust=robust,
@@ -80,15 +79,14 @@ def fit(
             progress=progress,
             workers=chosen_workers(jobs, cluster),
         )
-    done.fleet.save(target)
+    assert fleet.report is not None and fleet.alarm is not None  # noqa: PT018 - it is no test
+    fleet.save(target)
     if as_json:
-        found = facts(done.report, done.misfit, done.why_no_alarm, done.set_aside)
-        print_json({"written": str(target), **found})
+        print_json({"written": str(target), **facts(fleet.report, fleet.alarm)})
         return
-    console = Console()
-    say_report(console, done.report)
-    say_misfit(console, done.misfit, done.why_no_alarm, done.set_aside)
-    decoder = done.fleet.decoder
+    console, decoder = Console(), fleet.decoder
+    say_report(console, fleet.report)
+    say_alarm(console, fleet.alarm)
     if decoder.ignored_rows:
         say(console, f"{decoder.ignored_rows:,} rows are so large that rounding drowns the noise")
     say(console, f"{target} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes")

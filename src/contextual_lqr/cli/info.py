@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
-from rich.console import Console
-
 from contextual_lqr import kernels
 from contextual_lqr.cli.options import AsJson
-from contextual_lqr.cli.terminal import print_json, say
+from contextual_lqr.cli.terminal import Console, print_json, say
 
 
 def info(*, as_json: AsJson = False) -> None:

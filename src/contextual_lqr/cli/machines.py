@@ -12,9 +12,9 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.context.variables import one_by_one
+from contextual_lqr.data import FittedFleet
+from contextual_lqr.data.sources import read_table
 from contextual_lqr.errors import InputError
-from contextual_lqr.logs import FittedFleet
-from contextual_lqr.logs.tables import read_frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,7 +59,7 @@ def read_machines(path: Path, names: Sequence[str]) -> Machines:
     """A machine a row, from CSV or Parquet; other columns are ignored, `machine` is its name."""
     import polars as pl
 
-    frame = read_frame(path)
+    frame = read_table(path)
     if missing := [name for name in names if name not in frame.columns]:
         raise InputError(f"{path} lacks the column {_listed(missing)} of the context")
     if not len(frame):

@@ -8,10 +8,10 @@ from typing import Annotated
 from cyclopts import Parameter
 from rich.console import Console
 
-from contextual_lqr.cli.options import AsJson, Fitted
+from contextual_lqr.cli.options import AsJson, Fitted, Flag
 from contextual_lqr.cli.terminal import print_json, say
+from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
-from contextual_lqr.logs import FittedFleet
 
 
 def merge(
@@ -19,6 +19,7 @@ def merge(
     /,
     *others: Fitted,
     output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    allow_repeats: Annotated[bool, Flag] = False,
     as_json: AsJson = False,
 ) -> None:
     """Join what several sites have learnt, without their logs.
@@ -31,6 +32,8 @@ def merge(
         More decoder files of the same description.
     output
         The decoder file to write.
+    allow_repeats
+        Merge even if both have learnt from the same logs, which then count twice.
     as_json
         Print JSON, for a script to read.
     """
@@ -39,7 +42,7 @@ def merge(
     whole = FittedFleet.load(first)
     for path in others:
         try:
-            whole.merge(FittedFleet.load(path))
+            whole.merge(FittedFleet.load(path), allow_repeats=allow_repeats)
         except InputError as error:
             raise InputError(f"{path} does not merge with {first}: {error}") from error
     whole.save(output)

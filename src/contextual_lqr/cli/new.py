@@ -7,9 +7,9 @@ from pathlib import Path
 from rich.console import Console
 
 from contextual_lqr.cli.terminal import say
+from contextual_lqr.data import TEMPLATE
 from contextual_lqr.errors import InputError
-from contextual_lqr.files import write_whole
-from contextual_lqr.logs.starting import STARTING_FILE
+from contextual_lqr.files import atomic_write
 
 
 def new(path: Path, /) -> None:
@@ -22,5 +22,5 @@ def new(path: Path, /) -> None:
     """
     if path.exists():
         raise InputError(f"{path} exists already, and is left as it is")
-    write_whole(path, STARTING_FILE.encode())
+    atomic_write(path, TEMPLATE.encode())
     say(Console(), f"{path} is written: change it to your fleet")

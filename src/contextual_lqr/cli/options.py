@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from contextual_lqr import kernels
 from contextual_lqr.checks import require
-from contextual_lqr.parallel import Workers
+from contextual_lqr.errors import InputError
+from contextual_lqr.files import require_regular
+from contextual_lqr.parallel import Cluster, Workers
 
 Flag = Parameter(negative="", show_default=False)
 """An option that is either there or not."""
@@ -19,17 +23,22 @@ Flag = Parameter(negative="", show_default=False)
 AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
 """Print JSON, for a script to read."""
 
-Log = str | Path  # comes as a str; that it may be a Path lets Tab complete the names of files
+Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
+"""Of random numbers."""
+
+Count = Annotated[int, Parameter(validator=Number(gte=1, lte=10_000_000))]
+"""How many draws, runs or episodes: more would never end."""
 
 
 def _file(remedy: str = "") -> Callable[[object, Path | None], None]:
     """Refuse a path that is no file: with a name much like it in its folder, or the remedy."""
 
     def check(_: object, path: Path | None) -> None:
-        if path is None or (path.exists() and not path.is_dir()):
+        if path is None:
             return
-        if path.is_dir():
-            raise ValueError(f"{path} is a folder, not a file")
+        if path.exists():
+            _readable(path)
+            return
         names = [one.name for one in path.parent.iterdir()] if path.parent.is_dir() else []
         alike = difflib.get_close_matches(path.name, names, n=1)
         hint = f"; did you mean {path.with_name(alike[0])}?" if alike else remedy.format(path)
@@ -37,6 +46,25 @@ def _file(remedy: str = "") -> Callable[[object, Path | None], None]:
 
     return check
 
+
+def _readable(path: Path) -> None:
+    """Refuse what is no file, a FIFO for instance, before it is waited for."""
+    try:
+        require_regular(path)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+def _log(_: object, log: str | Path | tuple[str | Path, ...]) -> None:
+    """Refuse a log that would be waited for; folders and globs are looked into later."""
+    for path in map(Path, log if isinstance(log, tuple) else (log,)):
+        if path.exists() and not path.is_dir():
+            _readable(path)
+
+
+# It comes as a str; that it may be a Path lets Tab complete the names of files.
+Log = Annotated[str | Path, Parameter(validator=_log)]
+"""A log, or a folder or glob of logs."""
 
 Fitted = Annotated[
     Path, Parameter(validator=_file("; `contextual-lqr fit fleet.toml LOGS -o {}` writes one"))
@@ -52,11 +80,31 @@ OptionalFile = Annotated[Path | None, Parameter(validator=_file())]
 """A file that must exist, if it is named."""
 
 
-def chosen_workers(jobs: int | None, cluster: str | None) -> Workers:
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Certificates:
+    """By what a Dask scheduler at tls://host:8786 knows us, and we it: PEM files.
+
+    What is not given is taken from Dask's own configuration, if that names it.
+    """
+
+    tls_ca: OptionalFile = None
+    """For a tls:// cluster: the certificates of those who may sign others."""
+    tls_cert: OptionalFile = None
+    """For a tls:// cluster: our certificate."""
+    tls_key: OptionalFile = None
+    """For a tls:// cluster: the key of our certificate."""
+
+
+def chosen_workers(
+    jobs: int | None, cluster: str | None, certificates: Certificates | None = None
+) -> Workers:
     """Workers here, as many as there are cores unless said otherwise, or a Dask scheduler."""
+    proof = () if certificates is None else vars(certificates).values()
     if cluster is not None:
         require(jobs is None, "--jobs is for this machine, --cluster for others: give one of them")
-        return cluster
+        return Cluster(cluster, *(None if file is None else str(file) for file in proof))
+    require(not any(proof), "certificates are for a --cluster tls://host:8786, which is not given")
     if jobs is None:
         return kernels.cores()
     require(jobs >= 1, f"--jobs must be at least 1, not {jobs}")

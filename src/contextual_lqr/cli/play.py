@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
@@ -10,18 +9,10 @@ from rich.live import Live
 from rich.table import Table
 
 from contextual_lqr.cli.options import AsJson
-from contextual_lqr.cli.terminal import Progress, print_json, say
-from contextual_lqr.experiments.watching import (
-    PENDULUM,
-    Played,
-    Stage,
-    animation_path,
-    episodes,
-    frames,
-    moments,
-    write_animation,
-)
-from contextual_lqr.fleets.pictures import short
+from contextual_lqr.cli.terminal import Progress, print_json
+from contextual_lqr.errors import MissingExtraError
+from contextual_lqr.fleets import FLEETS, Fleet
+from contextual_lqr.fleets.watch import EpisodeRow, episodes
 
 ROWS = 15
 FleetName = Literal[
@@ -37,7 +28,6 @@ def play(
     episodes_: int = 10,
     adapt: Literal["step", "episode"] = "step",
     seed: int = 0,
-    render: Path | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Watch an agent learn a fleet, one machine an episode.
@@ -54,52 +44,50 @@ def play(
         Plan anew at every step, or once an episode.
     seed
         Of the machines, their noise and the agent.
-    render
-        Write an animation to this file, a GIF.
     as_json
         Print JSON, for a script to read.
     """
-    target = None if render is None else animation_path(render)
-    console, stage = Console(), Stage(fleet)
-    shown: list[Played] = []
-    run = episodes(stage, strategy, episodes_, seed, adapt)
+    console, played = Console(), FLEETS[fleet]() if fleet in FLEETS else _pendulum()
+    shown: list[EpisodeRow] = []
+    run = episodes(played, strategy, episodes_, seed, adapt)
     if as_json:
         with Progress("playing", episodes_, "episodes") as progress:
             for one in run:
                 shown.append(one)
                 progress.advance()
-    else:
-        with Live(console=console, refresh_per_second=8, transient=True) as live:
-            for one in run:
-                shown.append(one)
-                live.update(_table(stage, shown) if console.is_terminal else "")
-        console.print(_table(stage, shown))
-    if target is not None:
-        pictures = []
-        with Progress("drawing", len(moments(shown)), "pictures") as progress:
-            for one_picture in frames(stage, shown):
-                pictures.append(one_picture)
-                progress.advance()
-        write_animation(target, pictures)
-        if not as_json:
-            say(console, f"{target}: {len(pictures)} pictures")
-    if as_json:
-        print_json([_facts(one) for one in shown])
+        print_json([one.plain() for one in shown])
+        return
+    with Live(console=console, refresh_per_second=8, transient=True) as live:
+        for one in run:
+            shown.append(one)
+            live.update(_table(fleet, played, shown) if console.is_terminal else "")
+    console.print(_table(fleet, played, shown))
 
 
-def _table(stage: Stage, shown: list[Played]) -> Table:
+def _pendulum() -> Fleet:
+    try:
+        import gymnasium  # noqa: F401
+        import mujoco  # type: ignore[import-untyped]  # noqa: F401
+    except ImportError as error:
+        raise MissingExtraError("MuJoCo", "mujoco") from error
+    from contextual_lqr.envs.inverted_pendulum import inverted_pendulum
+
+    return inverted_pendulum()
+
+
+def _table(name: str, fleet: Fleet, shown: list[EpisodeRow]) -> Table:
     """The last episodes, each with its machine, its cost, and what is known after it."""
-    table = Table(title=f"{stage.name.replace('-', ' ')}: one machine an episode")
+    table = Table(title=f"{name.replace('-', ' ')}: one machine an episode")
     table.add_column("", justify="right")
-    for name in stage.fleet.context_map.names or ():
-        unit = stage.fleet.units.get(name, "")
+    for name in fleet.context_map.names or ():
+        unit = fleet.units.get(name, "")
         table.add_column(f"{name.replace('_', ' ')}\n({unit})", justify="right")
-    engine = stage.name == PENDULUM
+    engine = shown[-1].optimum is None
     unseen = "unseen:\nsteps up" if engine else "unseen:\nabove opt."
     for name in ("steps", "cost", *(() if engine else ("opt.",)), unseen):
         table.add_column(name, justify="right")
     for one in shown[-ROWS:]:
-        cells = [short(value) for value in one.context.values()]
+        cells = [_short(value) for value in one.context.values()]
         cells += [str(len(one.trajectory)), f"{one.cost:.3g}"]
         cells += [] if one.optimum is None else [f"{one.optimum:.3g}"]
         cells += [f"{one.unseen:.0f}" if engine else _percent(one.unseen)]
@@ -107,16 +95,10 @@ def _table(stage: Stage, shown: list[Played]) -> Table:
     return table
 
 
+def _short(value: float) -> str:
+    """Three digits, and no exponent for what people say without one."""
+    return f"{value:.0f}" if 1e3 <= abs(value) < 1e6 else f"{value:.3g}"
+
+
 def _percent(share: float) -> str:
     return f"{share:.2%}" if share < 10 else f"{100 * share:.0e} %"
-
-
-def _facts(one: Played) -> dict[str, object]:
-    return {
-        "episode": one.episode,
-        "context": one.context,
-        "steps": len(one.trajectory),
-        "cost": one.cost,
-        "optimum": one.optimum,
-        "unseen": one.unseen,
-    }

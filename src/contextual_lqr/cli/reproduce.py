@@ -14,7 +14,7 @@ from rich.table import Table
 from contextual_lqr.cli.options import AsJson, OptionalFile, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json
 from contextual_lqr.errors import InputError
-from contextual_lqr.experiments.config import Config, PathName, StrategyName
+from contextual_lqr.paper.reproduce.config import Config, PathName, StrategyName
 from contextual_lqr.parallel import Workers
 
 _Several = cyclopts.Parameter(consume_multiple=True, negative="")
@@ -28,7 +28,7 @@ def reproduce(
     seeds: int | None = None,
     strategies: Annotated[tuple[StrategyName, ...] | None, _Several] = None,
     samples: int | None = None,
-    radius: float | None = None,
+    beta: float | None = None,
     config: OptionalFile = None,
     jobs: int | None = None,
     cluster: str | None = None,
@@ -53,7 +53,7 @@ def reproduce(
         The rules for what to play; all unless given.
     samples
         Decoders that the paper's rule draws before an episode; 100 unless given.
-    radius
+    beta
         The β of the paper's rule; 10000 unless given.
     config
         Repeat the run of this config.json, bit for bit.
@@ -73,7 +73,7 @@ def reproduce(
         "seeds": seeds,
         "strategies": strategies,
         "samples": samples,
-        "radius": radius,
+        "beta": beta,
     }
     given = {name: value for name, value in given.items() if value is not None}
     if config is not None and given:
@@ -98,8 +98,8 @@ def _run(config: Config, workers: Workers, out: Path, as_json: bool, console: Co
         f"{len(config.strategies)}, seeds: {config.seeds}), episodes of each: {config.episodes}; "
         f"{where}, into {escape(str(out))}"
     )
-    from contextual_lqr.experiments.reproduce import conclude, run_missing
-    from contextual_lqr.experiments.store import Store
+    from contextual_lqr.paper.reproduce.run import conclude, run_missing
+    from contextual_lqr.paper.reproduce.store import Store
 
     store = Store(out, config)
     missing = len(store.missing())

@@ -13,13 +13,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.certificates.foresight import Foresight, foresee
+from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.cli.machines import chosen_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted
 from contextual_lqr.cli.terminal import print_json
+from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
-from contextual_lqr.files import write_whole
-from contextual_lqr.logs import FittedFleet, FleetDescription
+from contextual_lqr.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,9 +65,8 @@ def simulate(
     machine = chosen_machines(fitted, context, None).rows[0]
     if not fitted.decoder.rows:
         raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
-    seen = foresee(
-        fitted.decoder,
-        machine,
+    seen = predict_closed_loop(
+        fitted.decoder.machine(machine),
         described.cost,
         described.start,
         np.random.default_rng(seed),
@@ -76,14 +75,16 @@ def simulate(
     )
     if output is not None:
         suffix = output.suffix.lower()[1:]
-        write_whole(output, _drawn(described, machine, seen, band, runs, suffix))
+        atomic_write(output, _drawn(described, machine, seen, band, runs, suffix))
     if as_json:
         _print_json(described, machine, seen, band)
     else:
         _show(described, machine, seen, band, runs)
 
 
-def _quantities(described: FleetDescription, seen: Foresight) -> list[tuple[str, Array, Array]]:
+def _quantities(
+    described: FleetDescription, seen: ClosedLoopPrediction
+) -> list[tuple[str, Array, Array]]:
     """(label, band (3, steps), expected) of every state and input that may change."""
     found = []
     for i, state in enumerate(described.states):
@@ -99,7 +100,7 @@ def _quantities(described: FleetDescription, seen: Foresight) -> list[tuple[str,
 def _show(
     described: FleetDescription,
     machine: dict[str, float],
-    seen: Foresight,
+    seen: ClosedLoopPrediction,
     band: float,
     runs: int,
 ) -> None:
@@ -133,7 +134,7 @@ def _interval(low: float, middle: float, high: float) -> str:
 
 
 def _print_json(
-    described: FleetDescription, machine: dict[str, float], seen: Foresight, band: float
+    described: FleetDescription, machine: dict[str, float], seen: ClosedLoopPrediction, band: float
 ) -> None:
     whole = {
         "context": machine,
@@ -156,13 +157,13 @@ def _print_json(
 def _drawn(
     described: FleetDescription,
     machine: dict[str, float],
-    seen: Foresight,
+    seen: ClosedLoopPrediction,
     band: float,
     runs: int,
     suffix: str,
 ) -> bytes:
     """The figure: a panel a state and input, the band shaded."""
-    from contextual_lqr.experiments.style import PALETTE, figure_style
+    from contextual_lqr.paper.style import PALETTE, figure_style
 
     with figure_style():
         figure = _panels(described, machine, seen, band, runs, PALETTE)
@@ -175,7 +176,7 @@ def _drawn(
 def _panels(
     described: FleetDescription,
     machine: dict[str, float],
-    seen: Foresight,
+    seen: ClosedLoopPrediction,
     band: float,
     runs: int,
     palette: tuple[str, ...],

@@ -1,25 +1,49 @@
-"""How the commands speak: sentences, JSON for a script, and one kind of progress bar."""
+"""How the commands speak: sentences, JSON for a script, and one kind of progress bar.
+
+All that is shown goes through `Console` here, and nothing in it moves the cursor or colours the
+screen but what we write ourselves: labels and names come from files of other people.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from typing import Any
 
-from rich.console import Console
+import rich.console
 from rich.markup import escape
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.text import Text
 
 from contextual_lqr.files import finite
 
 _EVERY = 10.0  # seconds between lines, where there is no terminal to draw a bar on
+# Controls but tab and new line; what turns the direction of writing or has no width; half letters.
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff"
+    "\ud800-\udfff]"
+)
 
 
-def say(console: Console, text: str) -> None:
+def visible(text: str) -> str:
+    """The same text with characters that a terminal would obey written out, as \\x1b."""
+    return _UNSEEN.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+class Console(rich.console.Console):
+    """Rich's, which shows every string, also in the cells of a table, as it is."""
+
+    def render_str(self, text: str, **options: Any) -> Text:
+        """A string with its markup, its control characters visible, and no emoji for :words:."""
+        return super().render_str(visible(text), **options | {"emoji": False})
+
+
+def say(console: rich.console.Console, text: str) -> None:
     """A line as it is, whatever brackets it has; whole, if it is not for a terminal."""
-    console.print(escape(text), highlight=False, soft_wrap=not console.is_terminal)
+    console.print(escape(visible(text)), highlight=False, soft_wrap=not console.is_terminal)
 
 
 def say_error(sentence: str) -> None:
@@ -32,7 +56,12 @@ def say_error(sentence: str) -> None:
 def print_json(facts: Any) -> None:
     """One JSON document on standard output; a number that is not finite is null."""
     text = json.dumps(finite(facts), indent=2, ensure_ascii=False, allow_nan=False)
-    sys.stdout.write(text + "\n")
+    sys.stdout.write(_UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+
+
+def print_text(text: str) -> None:
+    """A table as a script reads it; in a terminal, without what the terminal would obey."""
+    sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
 
 
 class Progress:

@@ -13,10 +13,10 @@ from rich.table import Table
 
 from contextual_lqr.cli.options import AsJson, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json
-from contextual_lqr.experiments.config import PathName
-from contextual_lqr.experiments.verify.checks import Check
-from contextual_lqr.experiments.verify.runs import FLEETS, VerifySettings
-from contextual_lqr.experiments.verify.verification import verification
+from contextual_lqr.paper.reproduce.config import PathName
+from contextual_lqr.paper.verify.checks import Check
+from contextual_lqr.paper.verify.runs import FLEETS, VerifySettings
+from contextual_lqr.paper.verify.verification import verification
 
 
 def verify(
@@ -29,7 +29,7 @@ def verify(
     out: Path = Path("verify-report"),
     jobs: int | None = None,
     cluster: str | None = None,
-    radius_factor: float = 1.0,
+    beta_factor: float = 1.0,
     as_json: AsJson = False,
 ) -> None:
     """Measure whether the paper's guarantees hold; exit 1 if one does not.
@@ -52,7 +52,7 @@ def verify(
         Processes; as many as there are cores unless given.
     cluster
         Run on the workers of this Dask scheduler, tcp://host:8786, instead.
-    radius_factor
+    beta_factor
         Multiply β by this; below 1, the guarantees may fail, and the checks should say so.
     as_json
         Print JSON, for a script to read.
@@ -63,7 +63,7 @@ def verify(
         delta=delta,
         long_runs=runs,
         long_episodes=episodes,
-        radius_factor=radius_factor,
+        beta_factor=beta_factor,
     )
     workers = chosen_workers(jobs, cluster)
     with Progress("playing", settings.total_episodes, "episodes") as progress:

@@ -113,6 +113,31 @@ class ContextMap(ABC):
         moves = np.stack((*states, *inputs), 1)
         return list((G @ moves[..., None])[..., 0].T)
 
+    def outside(self, context: Any) -> str:
+        """Which values of a context lie outside their declared bounds, in words; "" if none."""
+        if self._variables is None or not isinstance(context, Mapping):
+            return ""
+        return "; ".join(
+            f"{name} = {context[name]:g} is outside its declared bounds, {low:g} to {high:g}"
+            for name, (low, high) in self._variables.bounds.items()
+            if not low <= context[name] <= high
+        )
+
+    @property
+    def matrix_width(self) -> int:
+        """The number of columns of G, d + m."""
+        if self.shape is None:
+            raise InputError("the sizes are not known yet: call sized(states, inputs) first")
+        return self.shape[1] + self.shape[2]
+
+    def condensed(self, G: Float[Array, "p n"]) -> Array:
+        """What must be kept of a context matrix so that `expanded` gives it back."""
+        return G
+
+    def expanded(self, condensed: Array) -> Float[Array, "batch p n"]:
+        """The context matrices of a batch of what `condensed` gave."""
+        return condensed
+
     def describe(self) -> dict[str, Any] | None:
         """What JSON can hold of the map, for `context_map_from`; None if it holds functions."""
         plain = self._plain()

@@ -86,6 +86,14 @@ class FeatureContext(ContextMap):
             raise InputError(f"there are {len(states[0])} rows, but {len(phi)} contexts")
         return [feature * move for feature in phi.T for move in (*states, *inputs)]
 
+    def condensed(self, G: Float[Array, "p n"]) -> Array:
+        """As in `ContextMap`: φ, of G = φ ⊗ I."""
+        return np.ascontiguousarray(G[:: G.shape[1], 0])
+
+    def expanded(self, condensed: Array) -> Float[Array, "batch p n"]:
+        """As in `ContextMap`."""
+        return self._stacked(condensed)
+
     def describe(self) -> dict[str, Any] | None:
         """As in `ContextMap`, with the expressions as text."""
         if not all(isinstance(feature, Expression) for _, feature in self._features):

@@ -11,9 +11,9 @@ try:
 except ImportError as error:
     raise MissingExtraError("Gymnasium", "gym") from error
 
-from contextual_lqr.envs.carl import FromCARL
+from contextual_lqr.envs.contextual_env import ContextualEnv
 from contextual_lqr.envs.fleet_env import FleetEnv
-from contextual_lqr.envs.joining import Rollout, rollout
+from contextual_lqr.envs.rollout import Rollout, rollout
 
 IDS = {
     "path-following": "contextual_lqr/PathFollowing-v0",
@@ -36,4 +36,4 @@ gymnasium.register(
     max_episode_steps=1000,
 )
 
-__all__ = ["IDS", "PENDULUM", "FleetEnv", "FromCARL", "Rollout", "rollout"]
+__all__ = ["IDS", "PENDULUM", "ContextualEnv", "FleetEnv", "Rollout", "rollout"]

@@ -12,25 +12,23 @@ from __future__ import annotations
 import tempfile
 import xml.etree.ElementTree as xml
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import gymnasium
 import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, FeatureContext
-from contextual_lqr.envs.spaces import (
-    action_space,
-    chosen_context,
-    observation,
-    observation_space,
-)
-from contextual_lqr.errors import MissingExtraError
+from contextual_lqr.envs.contextual_env import ContextualEnv
+from contextual_lqr.envs.rollout import rollout
+from contextual_lqr.errors import InputError, MissingExtraError
 from contextual_lqr.fleets import Fleet
 from contextual_lqr.fleets.physics import by_column, evenly, steady_cost
-from contextual_lqr.fleets.pictures import picture
+from contextual_lqr.lqr.problem import LinearPolicy, Trajectory
+from contextual_lqr.planning.agent import Agent
 
 try:
     import mujoco  # type: ignore[import-untyped]  # noqa: F401
@@ -85,15 +83,56 @@ MAPS: dict[str, Callable[[], ContextMap]] = {
 """Ways for the context to enter; "none" is one controller for all machines."""
 
 
-def inverted_pendulum(features: str = "physical", horizon: int = 50, noise: float = 1e-3) -> Fleet:
-    """The pendulum as a fleet, but for its truth, which nobody has: play it in its environment.
+@dataclass(frozen=True, eq=False)
+class PendulumFleet(Fleet):
+    """The pendulum as a fleet whose truth nobody has: it is played in its environment."""
+
+    def play(
+        self,
+        policy: LinearPolicy,
+        context: Any,
+        rng: np.random.Generator,
+        *,
+        state_bound: float | None = None,
+    ) -> Trajectory:
+        """One episode of the machine with this context, until the pole falls."""
+        require(state_bound is None, "the pendulum has a bound of its own: 0.2 rad")
+        return self._rollout(policy, context, int(rng.integers(2**31)))
+
+    def teach(
+        self,
+        agent: Agent,
+        context: Any,
+        rng: np.random.Generator,
+        adapt: Literal["episode", "step"] = "episode",
+    ) -> Trajectory:
+        """One live episode of the agent on this machine."""
+        return self._rollout(agent, context, int(rng.integers(2**31)), adapt)
+
+    def optimum(self, context: Any) -> None:
+        """Nobody knows."""
+
+    def score(self, agent: Agent, context: Any) -> float:
+        """The steps, at most 250, that the agent's controller keeps the pole up."""
+        policy = agent.controller(context, cost=inverted_pendulum(horizon=251).cost)
+        return len(self._rollout(policy, context, seed=0))
+
+    def _rollout(self, player: Any, context: Any, seed: int, adapt: Any = "episode") -> Trajectory:
+        with closing(InvertedPendulum()) as env:
+            return rollout(player, env, context=context, seed=seed, adapt=adapt).trajectory
+
+
+def inverted_pendulum(
+    features: str = "physical", horizon: int = 50, noise: float = 1e-3
+) -> PendulumFleet:
+    """The pendulum as a fleet.
 
     `features` is one of `MAPS`. The engine has no noise; `noise` stands for what a step does
     that is not linear, or not in the features. A controller for longer than `horizon` states is
     `agent.controller(context, cost=inverted_pendulum(horizon=...).cost)`.
     """
     require(features in MAPS, f"features must be one of {', '.join(MAPS)}, not {features!r}")
-    return Fleet(
+    return PendulumFleet(
         context_map=MAPS[features](),
         cost=steady_cost(horizon, np.array([1.0, 1.0, 0.1, 0.1]), np.array([1.0])),
         start=np.zeros(4),
@@ -106,56 +145,37 @@ def inverted_pendulum(features: str = "physical", horizon: int = 50, noise: floa
     )
 
 
-class InvertedPendulum(gymnasium.Env[dict[str, Any], Array]):
+class InvertedPendulum(ContextualEnv):
     """InvertedPendulum-v5 with a context, observed and acted on as the environments of the fleets.
 
     The reward is Gymnasium's: 1 for every step in which the pole stays up. So is the start: every
     coordinate of the state within ±`reset_noise_scale`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 25}  # noqa: RUF012
-    input_scale = 3.0
-
-    def __init__(self, render_mode: str | None = None, reset_noise_scale: float = 0.01) -> None:
-        known = self.metadata["render_modes"]
-        require(render_mode in (None, *known), f"render_mode must be {known}, not {render_mode!r}")
-        self.render_mode, self._noise = render_mode, reset_noise_scale
-        self.fleet = inverted_pendulum()
-        self.observation_space = observation_space(self.fleet.context_map, 4)
-        self.action_space = action_space(1)
+    def __init__(self, reset_noise_scale: float = 0.01) -> None:
+        super().__init__(inverted_pendulum(), input_scale=3.0)
+        self._noise = reset_noise_scale
         self._engine: InvertedPendulumEnv | None = None
-        self._states: list[Array] = []
-        self._inputs: list[Array] = []
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Build the machine that `options["context"]` names, or one that the seed draws."""
         super().reset(seed=seed)
-        context = chosen_context(options, self.fleet.context_map)
-        self.context = self.fleet.sample_context(self.np_random) if context is None else context
+        self._choose_context(options)
         self.close()
         self._engine = _machine(self.context, self._noise)
         x, _ = self._engine.reset(seed=int(self.np_random.integers(2**31)))
-        self._states, self._inputs = [x], []
-        return observation(x, self.context), {"context": dict(self.context)}
+        return self._observation(x), {"context": dict(self.context)}
 
     def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """One step of the engine, 0.04 s."""
-        require(self._engine is not None, "reset the environment before its first step")
-        assert self._engine is not None
-        u = self.input_scale * np.clip(np.asarray(action, float), -1, 1)
+        if self._engine is None:
+            raise InputError("reset the environment before its first step")
+        u = self._input(action)
         x, reward, terminated, truncated, _ = self._engine.step(u)  # type: ignore[no-untyped-call]
-        self._states.append(x)
-        self._inputs.append(u)
         info = {"context": dict(self.context)}
-        return observation(x, self.context), float(reward), terminated, truncated, info
-
-    def render(self) -> Array | None:
-        """The machine as it is now, drawn by us: it needs no graphics card."""
-        if self.render_mode is None or not self._states:
-            return None
-        return picture("inverted-pendulum", self.fleet, self.context, self._states, self._inputs)
+        return self._observation(x), float(reward), terminated, truncated, info
 
     def close(self) -> None:
         """Let the engine go."""

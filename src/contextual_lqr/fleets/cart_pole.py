@@ -20,14 +20,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import (
-    by_column,
-    check_step,
-    checked_ranges,
-    discretised,
-    evenly,
-    steady_cost,
-)
+from contextual_lqr.fleets.physics import by_column, checked_ranges, physical_fleet
 
 GRAVITY, FORCE_UNIT = 9.81, 10.0
 
@@ -41,7 +34,6 @@ def cart_pole(
     noise: float = 2e-3,
 ) -> Fleet:
     """Carts (kg) with poles (kg, m); `noise` is a standard deviation in the unit of each state."""
-    check_step(dt, noise)
     ranges = checked_ranges({"cart_mass": cart_mass, "pole_mass": pole_mass, "length": length})
     D = "(4*cart_mass + pole_mass)"
     gravity = f"2*(cart_mass + pole_mass)/(length*{D})"
@@ -52,22 +44,23 @@ def cart_pole(
         bounds=ranges,
     )
 
-    def truth(context: Mapping[str, float]) -> tuple[Array, Array]:
+    def equations(context: Mapping[str, float]) -> tuple[Array, Array]:
         M, m, half = context["cart_mass"], context["pole_mass"], context["length"] / 2
         D = 4 * M + m
         A, B = np.zeros((4, 4)), np.zeros((4, 1))
         A[0, 1] = A[2, 3] = 1
         A[1, 2], A[3, 2] = -3 * GRAVITY * m / D, 3 * GRAVITY * (M + m) / (half * D)
         B[1, 0], B[3, 0] = FORCE_UNIT * 4 / D, -FORCE_UNIT * 3 / (half * D)
-        return discretised(A, B, dt)
+        return A, B
 
-    return Fleet(
-        context_map=context_map,
-        cost=steady_cost(horizon, np.array([1.0, 0.1, 10.0, 0.1]), np.array([0.1])),
-        start=np.array([0.1, 0.0, 0.05, 0.0]),
-        noise=noise**2 * np.eye(4),
-        sample_context=evenly(ranges),
-        _truth=truth,
+    return physical_fleet(
+        equations,
+        context_map,
+        dt,
+        horizon,
+        noise,
+        weights=([1.0, 0.1, 10.0, 0.1], [0.1]),
+        start=[0.1, 0.0, 0.05, 0.0],
         states=("position [m]", "velocity [m/s]", "angle [rad]", "angular rate [rad/s]"),
         inputs=("force [10 N]",),
         units={"cart_mass": "kg", "pole_mass": "kg", "length": "m"},

@@ -20,14 +20,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import (
-    by_column,
-    check_step,
-    checked_ranges,
-    discretised,
-    evenly,
-    steady_cost,
-)
+from contextual_lqr.fleets.physics import by_column, checked_ranges, physical_fleet
 
 
 def chain(
@@ -41,16 +34,15 @@ def chain(
 ) -> Fleet:
     """Masses (kg), springs (N/m), dampers (N s/m); `noise` is the standard deviation of a state."""
     require(n >= 1 and n == int(n), f"n must be a whole number of at least 1, not {n!r}")
-    check_step(dt, noise)
     ranges = checked_ranges({"mass": mass, "stiffness": stiffness, "damping": damping})
     stiff, damp = "stiffness/mass", "damping/mass"
     T = 2 * np.eye(n) - np.eye(n, k=1) - np.eye(n, k=-1)
     pushed = np.eye(n)[:, [0, -1]] if n > 1 else np.eye(1)
 
-    def truth(context: Mapping[str, float]) -> tuple[Array, Array]:
+    def equations(context: Mapping[str, float]) -> tuple[Array, Array]:
         m, k, c = context["mass"], context["stiffness"], context["damping"]
         A = np.block([[np.zeros((n, n)), np.eye(n)], [-k / m * T, -c / m * T]])
-        return discretised(A, np.vstack((np.zeros_like(pushed), pushed / m)), dt)
+        return A, np.vstack((np.zeros_like(pushed), pushed / m))
 
     d, m = 2 * n, pushed.shape[1]
     context_map = by_column(
@@ -58,13 +50,14 @@ def chain(
         inputs=m * [["1/mass", "stiffness/mass**2"]],
         bounds=ranges,
     )
-    return Fleet(
-        context_map=context_map,
-        cost=steady_cost(horizon, np.ones(d), np.full(m, 0.1)),
+    return physical_fleet(
+        equations,
+        context_map,
+        dt,
+        horizon,
+        noise,
+        weights=(np.ones(d), np.full(m, 0.1)),
         start=np.concatenate((np.sin(np.pi * np.arange(1, n + 1) / (n + 1)), np.zeros(n))),
-        noise=noise**2 * np.eye(d),
-        sample_context=evenly(ranges),
-        _truth=truth,
         states=(
             *(f"displacement {i + 1} [m]" for i in range(n)),
             *(f"velocity {i + 1} [m/s]" for i in range(n)),

@@ -10,12 +10,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.agent import Agent
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
-from contextual_lqr.lqr import simulate
-from contextual_lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
-from contextual_lqr.strategies import Cautious, Strategy
+from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
+from contextual_lqr.lqr.rollout import rollout_live, simulate
+from contextual_lqr.lqr.solve import optimal_cost, policy_cost
+from contextual_lqr.planning import Cautious, Strategy
+from contextual_lqr.planning.agent import Agent
 
 Physics = Callable[[Mapping[str, float]], tuple[Array, Array]]
 """From a context to the true A and B of its machine."""
@@ -78,14 +79,20 @@ class Fleet:
     ) -> Trajectory:
         """One live episode of the agent on this machine; leaving its limit ends it early."""
         system = true_system(self, context)
-        states, inputs = [np.asarray(self.start)], []
+        # All noise is drawn at once: how far an episode gets does not change what follows it.
+        shocks = rng.standard_normal((agent.cost.horizon - 1, system.state_size))
         with agent.episode(context, adapt) as episode:
-            while not episode.finished:
-                inputs.append(episode.act(states[-1]))
-                shock = system.noise_factor @ rng.standard_normal(system.state_size)
-                states.append(system.A @ states[-1] + system.B @ inputs[-1] + shock)
-                episode.observe(states[-1])
-        return Trajectory(np.array(states), np.array(inputs))
+            return rollout_live(episode, system, self.start, shocks @ system.noise_factor.T)
+
+    def optimum(self, context: Any) -> float | None:
+        """The least expected cost of this machine; None if nobody knows."""
+        return float(optimal_cost(true_system(self, context), self.cost, self.start))
+
+    def score(self, agent: Agent, context: Any) -> float:
+        """What the agent's controller costs on this machine above the optimum, relative to it."""
+        truth = true_system(self, context)
+        paid = policy_cost(agent.controller(context), truth, self.cost, self.start)
+        return float(paid / optimal_cost(truth, self.cost, self.start)) - 1
 
 
 def true_decoder(fleet: Fleet) -> Float[Array, "d p"]:

@@ -21,13 +21,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.context import FeatureContext
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import (
-    check_step,
-    checked_ranges,
-    discretised,
-    evenly,
-    steady_cost,
-)
+from contextual_lqr.fleets.physics import checked_ranges, physical_fleet
 
 AIR, EXCHANGE, OUTSIDE = 0.5, 0.4, -20.0
 
@@ -40,26 +34,24 @@ def heating(
     noise: float = 0.05,
 ) -> Fleet:
     """Walls with a capacity (kWh/K) and a heat loss (kW/K); `noise` is a standard deviation (K)."""
-    check_step(dt, noise)
     ranges = checked_ranges({"capacity": capacity, "loss": loss})
 
-    def truth(context: Mapping[str, float]) -> tuple[Array, Array]:
+    def equations(context: Mapping[str, float]) -> tuple[Array, Array]:
         C, U = context["capacity"], context["loss"]
         A, B = np.zeros((3, 3)), np.zeros((3, 1))
         A[1] = 0, -EXCHANGE / AIR, EXCHANGE / AIR
         A[2] = U * OUTSIDE / C, EXCHANGE / C, -(EXCHANGE + U) / C
         B[1] = 1 / AIR
-        return discretised(A, B, dt)
+        return A, B
 
-    return Fleet(
-        context_map=FeatureContext(
-            ["1", "1/capacity", "10*loss/capacity"], states=3, inputs=1, bounds=ranges
-        ),
-        cost=steady_cost(horizon, np.array([0.0, 1.0, 0.0]), np.array([0.1])),
-        start=np.array([1.0, -4.0, -6.0]),
-        noise=np.diag([0.0, noise**2, noise**2]),
-        sample_context=evenly(ranges),
-        _truth=truth,
+    return physical_fleet(
+        equations,
+        FeatureContext(["1", "1/capacity", "10*loss/capacity"], states=3, inputs=1, bounds=ranges),
+        dt,
+        horizon,
+        noise,
+        weights=([0.0, 1.0, 0.0], [0.1]),
+        start=[1.0, -4.0, -6.0],
         states=("constant", "air [K]", "walls [K]"),
         inputs=("heater [kW]",),
         units={"capacity": "kWh/K", "loss": "kW/K"},

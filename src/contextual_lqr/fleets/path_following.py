@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from contextual_lqr.checks import as_numbers, frozen, require
 from contextual_lqr.context import BlockContext
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.problem import QuadraticCost
+from contextual_lqr.lqr.problem import QuadraticCost
 
 
 def path_following(

@@ -1,4 +1,4 @@
-"""What physical fleets share: exact discretisation, and contexts drawn evenly from their ranges."""
+"""What physical fleets share: equations of motion, made a fleet by exact discretisation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
+from numpy.typing import ArrayLike
 from scipy.linalg import expm
 
 from contextual_lqr.checks import require
-from contextual_lqr.context import BlockContext
-from contextual_lqr.problem import QuadraticCost
+from contextual_lqr.context import BlockContext, ContextMap
+from contextual_lqr.fleets.fleet import Fleet
+from contextual_lqr.lqr.problem import QuadraticCost
 
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -43,13 +45,6 @@ def checked_ranges(given: Ranges, positive: bool = True) -> dict[str, tuple[floa
     return dict(given)
 
 
-def check_step(dt: float, noise: float) -> None:
-    """Refuse a time step or a noise that is none."""
-    require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
-    good = 0 <= noise < np.inf
-    require(good, f"noise must be a standard deviation of at least 0, not {noise!r}")
-
-
 def by_column(
     states: Sequence[Sequence[str]], inputs: Sequence[Sequence[str]], bounds: Ranges
 ) -> BlockContext:
@@ -75,4 +70,39 @@ def steady_cost(
     return QuadraticCost(
         np.broadcast_to(np.diag(state), (horizon, len(state), len(state))),
         np.broadcast_to(np.diag(inputs), (horizon - 1, len(inputs), len(inputs))),
+    )
+
+
+def physical_fleet(
+    equations: Callable[[Mapping[str, float]], tuple[Array, Array]],
+    context_map: ContextMap,
+    dt: float,
+    horizon: int,
+    noise: float,
+    *,
+    weights: tuple[ArrayLike, ArrayLike],
+    start: ArrayLike,
+    states: Sequence[str],
+    inputs: Sequence[str],
+    units: Mapping[str, str],
+    state_limit: tuple[float, ...],
+) -> Fleet:
+    """The machines that obey x' = A x + B u, where `equations` gives A and B for a context.
+
+    `noise` is the standard deviation of each state; one that is called "constant" has none.
+    """
+    require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
+    good = 0 <= noise < np.inf
+    require(good, f"noise must be a standard deviation of at least 0, not {noise!r}")
+    return Fleet(
+        context_map=context_map,
+        cost=steady_cost(horizon, *map(np.asarray, weights)),
+        start=np.array(start, float),
+        noise=np.diag([0.0 if name == "constant" else noise**2 for name in states]),
+        sample_context=evenly(context_map.bounds or {}),
+        _truth=lambda context: discretised(*equations(context), dt),
+        states=tuple(states),
+        inputs=tuple(inputs),
+        units=units,
+        state_limit=state_limit,
     )

@@ -24,13 +24,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.context import FeatureContext
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import (
-    check_step,
-    checked_ranges,
-    discretised,
-    evenly,
-    steady_cost,
-)
+from contextual_lqr.fleets.physics import checked_ranges, physical_fleet
 
 GRAVITY, EMPTY, INERTIA, TORQUE_UNIT = 9.81, 0.5, 0.005, 0.1
 
@@ -43,28 +37,28 @@ def quadrotor(
     noise: float = 2e-3,
 ) -> Fleet:
     """Payloads (kg) on arms (m); `noise` is a standard deviation in the unit of each state."""
-    check_step(dt, noise)
     ranges = checked_ranges({"payload": payload, "arm": arm}, positive=False)
     mass = f"({EMPTY} + payload)"
     inertia = f"({INERTIA} + {EMPTY}*payload*arm**2/{mass})"
     features = {"1": "1", "1/mass": f"{EMPTY}/{mass}", "1/inertia": f"{INERTIA}/{inertia}"}
 
-    def truth(context: Mapping[str, float]) -> tuple[Array, Array]:
+    def equations(context: Mapping[str, float]) -> tuple[Array, Array]:
         m = EMPTY + context["payload"]
         J = INERTIA + EMPTY * context["payload"] / m * context["arm"] ** 2
         A, B = np.zeros((7, 7)), np.zeros((7, 2))
         A[1, 4] = A[2, 5] = A[3, 6] = 1
         A[4, 3], A[5, 0] = GRAVITY, -GRAVITY * context["payload"] / m
         B[5, 0], B[6, 1] = 1 / m, TORQUE_UNIT / J
-        return discretised(A, B, dt)
+        return A, B
 
-    return Fleet(
-        context_map=FeatureContext(features, states=7, inputs=2, bounds=ranges),
-        cost=steady_cost(horizon, np.array([0, 1, 1, 1, 0.1, 0.1, 0.1]), np.array([0.02, 0.02])),
-        start=np.array([1, 0.5, -0.5, 0, 0, 0, 0]),
-        noise=np.diag([0.0, *[noise**2] * 6]),
-        sample_context=evenly(ranges),
-        _truth=truth,
+    return physical_fleet(
+        equations,
+        FeatureContext(features, states=7, inputs=2, bounds=ranges),
+        dt,
+        horizon,
+        noise,
+        weights=([0, 1, 1, 1, 0.1, 0.1, 0.1], [0.02, 0.02]),
+        start=[1, 0.5, -0.5, 0, 0, 0, 0],
         states=(
             "constant",
             *("x [m]", "z [m]", "tilt [rad]", "x rate [m/s]", "z rate [m/s]", "tilt rate [rad/s]"),

@@ -24,14 +24,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.fleets.fleet import Fleet
-from contextual_lqr.fleets.physics import (
-    by_column,
-    check_step,
-    checked_ranges,
-    discretised,
-    evenly,
-    steady_cost,
-)
+from contextual_lqr.fleets.physics import by_column, checked_ranges, physical_fleet
 
 # N/rad for each axle (two tyres); m; m². The figures are those of the book's passenger car.
 FRONT, REAR, TO_FRONT, TO_REAR, GYRATION = 160_000.0, 160_000.0, 1.1, 1.58, 2873 / 1573
@@ -46,7 +39,6 @@ def vehicle(
     noise: float = 5e-3,
 ) -> Fleet:
     """Cars (kg) at speeds (m/s); `noise` is a standard deviation in the unit of each state."""
-    check_step(dt, noise)
     ranges = checked_ranges({"mass": mass, "speed": speed})
     a, b = "(1500/mass)", "(30000/(mass*speed))"
     context_map = by_column(
@@ -60,7 +52,7 @@ def vehicle(
         bounds=ranges,
     )
 
-    def truth(context: Mapping[str, float]) -> tuple[Array, Array]:
+    def equations(context: Mapping[str, float]) -> tuple[Array, Array]:
         m, v = context["mass"], context["speed"]
         both, turning = FRONT + REAR, TO_FRONT * FRONT - TO_REAR * REAR
         yaw = TO_FRONT**2 * FRONT + TO_REAR**2 * REAR
@@ -69,15 +61,16 @@ def vehicle(
         A[1, 1:] = -both / (m * v), both / m, -turning / (m * v)
         A[3, 1:] = np.array([-turning / (m * v), turning / m, -yaw / (m * v)]) / GYRATION
         B[[1, 3], 0] = FRONT / m * STEERING_UNIT * np.array([1, TO_FRONT / GYRATION])
-        return discretised(A, B, dt)
+        return A, B
 
-    return Fleet(
-        context_map=context_map,
-        cost=steady_cost(horizon, np.array([1.0, 0.05, 1.0, 0.05]), np.array([0.5])),
-        start=np.array([0.5, 0.0, 0.0, 0.0]),
-        noise=noise**2 * np.eye(4),
-        sample_context=evenly(ranges),
-        _truth=truth,
+    return physical_fleet(
+        equations,
+        context_map,
+        dt,
+        horizon,
+        noise,
+        weights=([1.0, 0.05, 1.0, 0.05], [0.5]),
+        start=[0.5, 0.0, 0.0, 0.0],
         states=("offset [m]", "offset rate [m/s]", "heading [rad]", "heading rate [rad/s]"),
         inputs=("steering [0.1 rad]",),
         units={"mass": "kg", "speed": "m/s"},

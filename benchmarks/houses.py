@@ -1,0 +1,203 @@
+"""225 real houses, simulated: their truth, their logs, and what a controller costs on them.
+
+`benchmarks/real_fleets.py` measures with them. Only the thermometer is seen: the state is 1, the
+outdoor temperature, the last three readings and the last two heat inputs. Only the row of the next
+reading is unknown; the outdoor temperature is taken to stay as it is. The excess of a controller is
+its exact expected cost on the true house over that of the best controller that sees all masses.
+
+Logs begin at midnight, all masses of a house at one temperature between 15 and 20 °C. The cooler,
+the more its first hours tell about heating from 17 °C: 12 h from 20 °C teach far less.
+"""
+
+import csv
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from scipy.linalg import expm
+
+import contextual_lqr as clqr
+
+Array = np.ndarray
+HOUSES = Path(__file__).parent / "data" / "houses.csv"
+STEP, WEEK, HORIZON = 0.5, 336, 24  # h, steps, states
+MASSES = ("Ti", "Tm", "Te", "Th", "Ts")
+NOISE, THERMOMETER = 0.03, 0.02  # K
+OUTDOORS, START, TARGET = 5.0, 17.0, 20.0  # °C
+# The state: 1, outdoors / 10, reading - 20 (now, one and two steps ago), the last two inputs.
+d, READING = 7, 2
+BEGIN = np.array([1, OUTDOORS / 10, *[START - TARGET] * 3, 0, 0])
+R = np.array([[0.02]])
+COST = clqr.QuadraticCost(
+    np.broadcast_to(np.diag(np.eye(d)[READING]), (HORIZON, d, d)),
+    np.broadcast_to(R, (HORIZON - 1, 1, 1)),
+)
+
+
+class Houses(NamedTuple):
+    """True houses in discrete time, of up to five masses: x' = A x + B heat + E outdoors."""
+
+    A: Array  # (n, 5, 5)
+    B: Array  # (n, 5)
+    E: Array  # (n, 5)
+    shown: Array  # (n, 5): what the thermometer shows
+    present: Array  # (n, 5): which masses there are
+    features: Array  # (n, k): what the owner said
+
+    def some(self, chosen: Array) -> "Houses":
+        """Some of the houses."""
+        return Houses(*(part[chosen] for part in self))
+
+
+def load() -> Houses:
+    """All houses, discretised exactly."""
+    with HOUSES.open() as file:
+        rows = list(csv.DictReader(file))
+    n = len(rows)
+    A, B, E = np.zeros((n, 5, 5)), np.zeros((n, 5)), np.zeros((n, 5))
+    shown, present = np.zeros((n, 5)), np.zeros((n, 5))
+    for k, row in enumerate(rows):
+        has = [mass in row["structure"] for mass in MASSES]
+        flow = np.zeros((7, 7))  # d/dt of masses, heat, outdoors
+        capacity = [float(row[f"C{mass[1]}"] or 1) for mass in MASSES]
+
+        def link(one: int, other: int, resistance: str, row=row, flow=flow, C=capacity) -> None:
+            rate = 1 / float(row[resistance])
+            for a, b in ((one, other), (other, one)):
+                if a < 5:
+                    flow[a, a] -= rate / C[a]
+                    flow[a, b] += rate / C[a]
+
+        for mass, resistance in ((1, "Rim"), (2, "Rie"), (3, "Rih"), (4, "Ris")):
+            if has[mass]:
+                link(0, mass, resistance)
+        if has[2]:
+            link(2, 6, "Rea")
+        if not has[2] or "Ria" in row["structure"]:
+            link(0, 6, "Ria")
+        heated = 3 if has[3] else 0
+        flow[heated, 5] = 1 / capacity[heated]
+        discrete = expm(STEP * flow)
+        A[k], B[k], E[k] = discrete[:5, :5], discrete[:5, 5], discrete[:5, 6]
+        shown[k, 4 if has[4] else 0] = 1
+        present[k] = has
+    return Houses(A, B, E, shown, present, np.array([_features(row) for row in rows]))
+
+
+def _features(row: dict[str, str]) -> list[float]:
+    """1, when built and how large, both about 0 and of size 1; 0 if the owner did not say."""
+    years = [int(year) for year in row["build_period"].split("-") if year]
+    when = (np.mean(years) - 1980) / 25 if years else 0.0
+    low, _, high = row["home_size"].partition("-")
+    size = np.log((float(low) + float(high)) / 2 / 125) if high else 0.0
+    return [1.0, float(when), float(size)]
+
+
+def log(houses: Houses, steps: int, rng: np.random.Generator) -> clqr.Trajectory:
+    """The episodes of all houses under their thermostats: states (n, steps - 1, 7), heat."""
+    n = len(houses.A)
+    x = houses.present * rng.uniform(15, 20, (n, 1))
+    phase, drift = rng.uniform(0, 24, n), rng.normal(0, 1, n)
+    readings, heats, outside = (np.zeros((steps + 1, n)) for _ in range(3))
+    for t in range(steps + 1):
+        hour = (STEP * t) % 24
+        readings[t] = (houses.shown * x).sum(1) + THERMOMETER * rng.normal(size=n)
+        wanted = 20.0 if 7 <= hour < 22 else 17.0
+        heats[t] = np.clip(2 * (wanted - readings[t]) + 1.5 * rng.normal(size=n), 0, 8)
+        drift = 0.99 * drift + 0.2 * rng.normal(size=n)
+        outside[t] = OUTDOORS + 4 * np.sin(2 * np.pi * (hour + phase) / 24) + drift
+        x = np.einsum("nij,nj->ni", houses.A, x)
+        x += houses.B * heats[t, :, None] + houses.E * outside[t, :, None]
+        x += NOISE * houses.present * rng.normal(size=(n, 5))
+    columns = [np.ones((steps - 1, n)), outside[2:] / 10]
+    columns += [readings[2 - lag : steps + 1 - lag] - TARGET for lag in range(3)]
+    columns += [heats[2 - lag : steps + 1 - lag] for lag in (1, 2)]
+    states = np.stack(columns, axis=-1).transpose(1, 0, 2)
+    return clqr.Trajectory(states, heats[2:steps].T[..., None])
+
+
+def new_decoder() -> clqr.Decoder:
+    """Nothing learnt yet: the context is when a house was built and how large it is."""
+    context_map = clqr.FeatureContext(["1", "built", "size"], states=d, inputs=1)
+    given = {0: 0, 1: 1, 3: 2, 4: 3, 5: 7, 6: 5}  # a state will be what that of [x; u] is
+    p = 3 * (d + 1)
+    level = np.array([0, 0.1, 0.05, 0, 0, 0, 0])
+    return clqr.Decoder(
+        context_map,
+        1e-6,
+        noise_level=level,
+        known={state: np.eye(p)[place] for state, place in given.items()},
+        deviations="estimated",
+    )
+
+
+def contexts_of(houses: Houses) -> list[dict[str, float]]:
+    """What the owners said."""
+    return [{"built": float(row[1]), "size": float(row[2])} for row in houses.features]
+
+
+def exact_costs(houses: Houses, gains: Array) -> Array:
+    """The expected cost of each controller on its true house, by second moments.
+
+    ζ: five masses, three readings, two inputs, 1; temperatures less 20 °C.
+    """
+    n = len(houses.A)
+    step, noise = _open_loop(houses)
+    seen = np.zeros((d, 11))  # the controller's state, of ζ
+    seen[0, 10], seen[1, 10] = 1, OUTDOORS / 10
+    seen[range(2, 7), range(5, 10)] = 1
+    zeta = np.zeros((n, 11))
+    zeta[:, :5] = houses.present * (START - TARGET)
+    zeta[:, 5:8], zeta[:, 10] = START - TARGET, 1
+    moment = zeta[:, :, None] * zeta[:, None]
+    moment[:, 5, 5] += THERMOMETER**2
+    weight = np.zeros((n, 11, 11))
+    weight[:, :5, :5] = houses.shown[:, :, None] * houses.shown[:, None]
+    total = np.zeros(n)
+    for t in range(HORIZON):
+        total += np.einsum("nij,nij->n", weight, moment)
+        if t == HORIZON - 1:
+            break
+        K = gains[:, t] @ seen  # (n, 1, 11)
+        total += R[0, 0] * (K @ moment @ K.transpose(0, 2, 1))[:, 0, 0]
+        closed = step[:, :, :11] + step[:, :, 11:] @ K
+        moment = closed @ moment @ closed.transpose(0, 2, 1) + noise
+    return total
+
+
+def best_costs(houses: Houses) -> Array:
+    """The least expected cost of controllers that see all masses."""
+    n = len(houses.A)
+    step, noise = _open_loop(houses)
+    keep = [*range(5), 10]  # masses and 1
+    AB = step[:, keep][:, :, [*keep, 11]]
+    W = noise[:, keep][:, :, keep]
+    x = np.concatenate([houses.present * (START - TARGET), np.ones((n, 1))], axis=1)
+    stage = np.zeros((n, 7, 7))
+    stage[:, :5, :5] = houses.shown[:, :, None] * houses.shown[:, None]
+    P, spent = stage[:, :6, :6], np.zeros(n)
+    stage[:, 6:, 6:] = R
+    for _ in range(HORIZON - 1):
+        spent += np.einsum("nij,nij->n", P, W)
+        M = stage + AB.transpose(0, 2, 1) @ P @ AB
+        P = M[:, :6, :6] - M[:, :6, 6:] @ M[:, 6:, :6] / M[:, 6:, 6:]
+    return np.einsum("ni,nij,nj->n", x, P, x) + spent
+
+
+def _open_loop(houses: Houses) -> tuple[Array, Array]:
+    """ζ' = step [ζ; u] + noise, and the covariance of that."""
+    n = len(houses.A)
+    step, enter = np.zeros((n, 11, 12)), np.zeros((n, 11, 6))
+    step[:, :5, :5], step[:, :5, 11] = houses.A, houses.B
+    # 20 °C everywhere is left for outdoors: A 20 + E outdoors - 20
+    level = TARGET * houses.present
+    rest = np.einsum("nij,nj->ni", houses.A, level) + houses.E * OUTDOORS - level
+    step[:, :5, 10] = houses.present * rest
+    enter[:, :5, :5] = NOISE * np.eye(5) * houses.present[:, None]
+    step[:, 5] = np.einsum("ni,nij->nj", houses.shown, step[:, :5])
+    enter[:, 5] = np.einsum("ni,nij->nj", houses.shown, enter[:, :5])
+    enter[:, 5, 5] = THERMOMETER
+    step[:, 6, 5] = step[:, 7, 6] = 1
+    step[:, 8, 11] = step[:, 9, 8] = 1
+    step[:, 10, 10] = 1
+    return step, enter @ enter.transpose(0, 2, 1)

@@ -1,0 +1,213 @@
+"""Plausible decoders: the ellipsoid around the estimate, and the rules for its beta β.
+
+    { Θ : tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ] ≤ β },   V = RᵀR     (eq. confidence-ball)
+
+With Y = (Θ - Θ̂) Rᵀ it is the ball ‖Y‖_F² ≤ β; everything here is a triangular solve away from it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr import kernels
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.factors import solve_triangle
+from contextual_lqr.checks import as_numbers, require, require_probability
+
+
+@runtime_checkable
+class BetaRule(Protocol):
+    """The squared beta β of the confidence set, for what a decoder has learnt."""
+
+    def __call__(self, decoder: Decoder) -> float:
+        """Return β."""
+        ...
+
+
+@dataclass(frozen=True)
+class ConstantBeta:
+    """Always the same β, as in the paper's experiments (10⁴)."""
+
+    value: float
+
+    def __post_init__(self) -> None:
+        _at_least("value", self.value, 0)
+
+    def __call__(self, decoder: Decoder) -> float:
+        """Return β."""
+        return self.value
+
+
+@dataclass(frozen=True)
+class PaperBeta:
+    """β = (√λ c_Θ + c_w √(2d (log d + (p/2) log(1 + kH c_x²/(λp)) + log 1/δ)))²  (eq. beta_k).
+
+    p counts all columns of Θ (the paper's p + p'), kH all states seen; λ = 1 is the paper's V = I.
+    """
+
+    c_theta: float
+    c_w: float
+    c_x: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        for name in ("c_theta", "c_w", "c_x"):
+            _at_least(name, getattr(self, name), 0)
+        require_probability("delta", self.delta)
+
+    def __call__(self, decoder: Decoder) -> float:
+        """Return β."""
+        p = decoder.estimate.shape[1]
+        states = decoder.rows + decoder.ignored_rows + decoder.episodes
+        spread = p * np.log1p(states * self.c_x**2 / (decoder.regularisation * p)) / 2
+        return _beta(decoder, self.c_theta, self.c_w, float(spread), self.delta)
+
+
+@dataclass(frozen=True)
+class DeterminantBeta:
+    """β = (√λ c_Θ + c_w √(2d (log d + ½ log(det V / λ^p) + log 1/δ)))².
+
+    The bound of the same proof before det V is bounded in turn: no c_x, and much smaller.
+    """
+
+    c_theta: float
+    c_w: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        for name in ("c_theta", "c_w"):
+            _at_least(name, getattr(self, name), 0)
+        require_probability("delta", self.delta)
+
+    def __call__(self, decoder: Decoder) -> float:
+        """Return β."""
+        p = decoder.estimate.shape[1]
+        spread = (decoder.log_det - p * np.log(decoder.regularisation)) / 2
+        return _beta(decoder, self.c_theta, self.c_w, float(spread), self.delta)
+
+
+def self_normalised(
+    d: int, regularisation: float, c_theta: float, c_w: float, spread: float, delta: float
+) -> float:
+    """β = (√λ c_Θ + c_w √(2d (log d + spread + log 1/δ)))², the radius of both rules."""
+    inside = 2 * d * (np.log(d) + max(spread, 0.0) + np.log(1 / delta))
+    return float((np.sqrt(regularisation) * c_theta + c_w * np.sqrt(inside)) ** 2)
+
+
+def _beta(decoder: Decoder, c_theta: float, c_w: float, spread: float, delta: float) -> float:
+    d = decoder.estimate.shape[0] - len(decoder.known)
+    return self_normalised(d, decoder.regularisation, c_theta, c_w, spread, delta)
+
+
+class ConfidenceSet:
+    """The ellipsoid of beta β around a decoder's estimate, as it is now.
+
+    What the decoder learns later does not change it. `beta` is β or a rule that gives it.
+    """
+
+    def __init__(self, decoder: Decoder, beta: float | BetaRule) -> None:
+        self.beta = float(beta(decoder) if callable(beta) else beta)
+        _at_least("beta", self.beta, 0)
+        self.estimate: Float[Array, "d p"] = decoder.estimate
+        self.factor: Float[Array, "p p"] = decoder.factor
+        # Rows of Θ that are known have no spread: no member of the set moves them.
+        self.free: Float[Array, "d 1"] = np.ones((len(self.estimate), 1))
+        self._moving = len(self.estimate) - len(decoder.known)
+        if decoder.known:
+            self.free[list(decoder.known)] = 0.0
+
+    def distance(self, theta: ArrayLike) -> Any:
+        """tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ], a number for one Θ and an array for a stack; inf on overflow."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            deviation = self._decoders("theta", theta) - self.estimate
+            Y = deviation @ self.factor.T
+            squared = (Y * Y).sum((-2, -1))
+            squared = np.where((deviation * (1 - self.free)).any((-2, -1)), np.inf, squared)
+        return np.where(np.isnan(squared), np.inf, squared)[()]
+
+    def contains(self, theta: ArrayLike) -> Any:
+        """Whether Θ is within the beta."""
+        return self.distance(theta) <= self.beta
+
+    def sample(self, n: int, rng: np.random.Generator) -> Float[Array, "n d p"]:
+        """`n` decoders, exactly uniform in the ellipsoid.
+
+        Θ = Θ̂ + √β r U R⁻ᵀ: U uniform on the unit sphere of R^{dp}, r = s^{1/(dp)}, s uniform.
+        """
+        _count(n)
+        d, p = self.estimate.shape
+        U = rng.standard_normal((n, d, p))
+        if self._moving < d:
+            U *= self.free
+        r = rng.random(n) ** (1 / (self._moving * p))
+        factor = np.ascontiguousarray(self.factor)
+        return np.asarray(kernels.scatter(U, factor, self.estimate, math.sqrt(self.beta), r))
+
+    def draw(
+        self, n: int, rng: np.random.Generator, scale: ArrayLike = 1.0
+    ) -> Float[Array, "n d p"]:
+        """`n` decoders of the Gaussian with the same shape: rows of covariance scale² V⁻¹.
+
+        `scale` is a number or one for each state coordinate: with the noise's standard deviation,
+        these are draws of the posterior.
+        """
+        _count(n)
+        d, p = self.estimate.shape
+        spread = as_numbers("scale", scale, "() or (d,)", 0)
+        require(
+            spread.shape in ((), (d,)) and bool((spread >= 0).all()),
+            f"scale must be a number or {d} numbers, none negative, not {scale!r}",
+        )
+        Y = rng.standard_normal((n, d, p)) * self.free
+        Y *= spread[:, None] if spread.ndim else spread
+        return np.asarray(self.estimate + self._from_ball(Y))
+
+    def lowest_linear(self, direction: ArrayLike) -> Float[Array, "*batch d p"]:
+        """The Θ of the set that minimises Σ direction ∘ Θ, for one direction or a stack.
+
+        In closed form: Θ̂ - √β D V⁻¹ / √tr(D V⁻¹ Dᵀ); for a direction of zero, Θ̂ itself.
+        """
+        D = self._decoders("direction", direction) * self.free
+        largest = np.abs(D).max((-2, -1), keepdims=True)
+        D = D / np.where(largest > 0, largest, 1)  # only the direction counts; squares stay finite
+        Y = self._solve(D, transposed=True)
+        length = np.sqrt((Y * Y).sum((-2, -1), keepdims=True))
+        unit = Y / np.where(length > 0, length, 1)
+        return np.asarray(self.estimate - self._from_ball(np.sqrt(self.beta) * unit))
+
+    def _from_ball(self, Y: Float[Array, "*batch d p"]) -> Float[Array, "*batch d p"]:
+        """Θ - Θ̂ = Y R⁻ᵀ."""
+        return self._solve(Y, transposed=False)
+
+    def _solve(self, Y: Array, *, transposed: bool) -> Array:
+        """Y R⁻ᵀ, or Y R⁻¹ if transposed, by one triangular solve for all members."""
+        p = Y.shape[-1]
+        X = solve_triangle(self.factor, Y.reshape(-1, p).T, transposed=transposed, overwrite=True)
+        return X.T.reshape(Y.shape)
+
+    def _decoders(self, name: str, value: ArrayLike) -> Array:
+        array = as_numbers(name, value, "(..., d, p)", 2)
+        require(
+            array.shape[-2:] == self.estimate.shape,
+            f"{name} must have shape (..., {self.estimate.shape[0]}, {self.estimate.shape[1]}), "
+            f"not {array.shape}",
+        )
+        return array
+
+
+def _at_least(name: str, value: float, least: float) -> None:
+    require(
+        least <= value < np.inf,
+        f"{name} must be a finite number of at least {least}, not {value!r}",
+    )
+
+
+def _count(n: int) -> None:
+    require(n >= 0, f"the number of decoders to draw must be at least 0, not {n!r}")

@@ -1,0 +1,382 @@
+"""How much machines deviate from the law, by restricted maximum likelihood over their factors.
+
+For each row r of [A, B] by itself, with the factors R_i, F_i, X_i = R_i G_iᵀ of machine_factors:
+
+    f_i = F_i[:, r] ~ (X_i θ, σ² M_i),   M_i = I + R_i T R_iᵀ / w_i,   S = σ² T
+
+    -2 log L(T) = ν log σ̂²(T) + Σ log|M_i| + log|Σ X_iᵀM_i⁻¹X_i|,   ν = Σ n_i - rank X
+    σ̂²(T) = (Σ rss_i + Σ (f_i - X_iθ̂)ᵀ M_i⁻¹ (f_i - X_iθ̂)) / ν
+
+Gradient and expected information take one pass over the machines each: with R̃ = L⁻¹R, f̃ likewise,
+and Q_i the machine's part of the Q of all whitened X̃_i,
+
+    W_i = R̃ᵀR̃ - R̃ᵀQ_iQ_iᵀR̃,   v_i = R̃ᵀ(f̃ - X̃θ̂) / σ̂,   g = Σ W_i - v_i v_iᵀ,   H = Σ W_i ⊗ W_i
+
+so each step minimises a convex quadratic over positive definite T, less κ log|T|: the prior of
+Chung et al. (2015), which no rescaling or turning of the coordinates changes, worth one machine,
+that keeps T off the boundary when machines are few. Coordinates in which Σ W_i = N I make all of it
+indifferent to units, and to states that nearly tell each other.
+
+Machines with a wrong label must not spoil S and θ. A Student distribution of e_i, its degrees
+estimated, is fitted first; w_i is 1 for machines that it can explain, and nearly 0 for others. The
+Student fit itself is not what we return: where deviations are skewed (heating of houses is), its
+mean and spread are those of the typical machine, and a controller must mind the others too.
+
+Where one law for all machines is not rejected against a law for each of them (an exact F test),
+S is 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+from scipy.stats import chi2
+from scipy.stats import f as f_distribution
+
+from contextual_lqr.belief.machine_factors import (
+    MachineFactors,
+    noise_factor,
+    solve_lower,
+    square_root,
+)
+from contextual_lqr.checks import require
+
+_MACHINES = 1000  # of which S is estimated; more would not change it by what matters
+_LEVEL = 0.01  # of the test of S = 0
+_PASSES = 60
+_TOLERANCE = 1e-8  # of a step, squared, in standard errors
+_ROUNDING = 1e-12
+_ROUNDS = 4  # of choosing degrees and weighting machines
+_SETTLED = 1e-3  # change of a weight
+_RANK = 1e-10
+_NOISELESS = 1e-12  # of the size of x': smaller errors are rounding
+
+# The weights of the Student distribution are integrated over these; its degrees are one of those.
+_NODES = np.exp2(np.concatenate([np.arange(3.0, -5, -1), np.arange(-6.0, -32, -2)]))
+_DEGREES = (3.0, 4.0, 6.0, 10.0)
+_HEAVIER = 6.0  # by how much of 2 log L a Student must do better than a Gaussian
+
+
+@dataclass(frozen=True)
+class Deviations:
+    """How machines deviate: e_ir ~ (0, covariances[r]), with tails as of Student's distribution."""
+
+    theta: Float[Array, "d p"]  # without a prior
+    covariances: Float[Array, "d y y"]  # S_r
+    variances: Float[Array, " d"]  # σ_r²
+    degrees: Float[Array, " d"]  # of the tails; infinite if Gaussian
+    p_values: Float[Array, " d"]  # of one law for all machines
+    machines: int  # that this was estimated from
+
+
+def estimate_deviations(
+    factors: MachineFactors,
+    *,
+    known: Float[Array, "d p"] | None = None,
+    skip: Bool[Array, " d"] | None = None,
+    robust: bool = True,
+    shrinkage: float = 1.0,
+    rng: np.random.Generator | None = None,
+) -> Deviations:
+    """S_r, σ_r² and the degrees of freedom of the deviations, for each row r.
+
+    `robust` sets aside machines far beyond the others. `shrinkage` is κ, how many machines the
+    prior of S_r is worth. A row of `known` that is finite is the true θ_r: S_r is 0 unless the data
+    contradict it. Rows to `skip` have S_r = 0 untested. Of many machines, `rng` draws some.
+    """
+    require(len(factors), "there must be a machine to learn from")
+    N, p, y = factors.maps.shape
+    d = factors.F.shape[2]
+    some = factors
+    if N > _MACHINES:
+        rng = rng or np.random.default_rng(0)
+        some = factors[np.sort(rng.choice(N, _MACHINES, replace=False))]
+    X = some.R @ some.maps.transpose(0, 2, 1)
+    theta, S, variances = np.zeros((d, p)), np.zeros((d, y, y)), np.zeros(d)
+    degrees, p_values = np.full(d, np.inf), np.ones(d)
+    for r in range(d):
+        given = known is not None and bool(np.isfinite(known[r]).all())
+        design, f = X, some.F[:, :, r]
+        if known is not None and given:
+            design, f = X[:, :, :0], f - X @ known[r]
+        row = _Row(some.R, design, f, float(some.rss[:, r].sum()), some.rows)
+        fit, p_values[r] = row.one_law()
+        if p_values[r] < _LEVEL and not (skip is not None and skip[r]):
+            deviating, heaviness = row.fit(shrinkage, robust)
+            if p_values[r] < 0:  # nothing spare to test with: by the likelihood ratio instead
+                p_values[r] = row.likelihood_ratio(fit, deviating)
+            if p_values[r] < _LEVEL:
+                fit, degrees[r] = deviating, heaviness
+                S[r] = fit.variance * (row.basis @ fit.T @ row.basis.T)
+        variances[r] = fit.variance
+        theta[r] = known[r] if known is not None and given else row.columns @ fit.theta
+    S = (S + S.transpose(0, 2, 1)) / 2
+    return Deviations(theta, S, variances, degrees, np.abs(p_values), len(some))
+
+
+def machine_weights(factors: MachineFactors, found: Deviations) -> Float[Array, "N d"]:
+    """w_ir: 1 for a machine within the tails of the fleet, nearly 0 for one far beyond them."""
+    weights = np.ones((len(factors), len(found.theta)))
+    for r in np.flatnonzero(found.covariances.any((1, 2))):
+        mean = np.einsum("npy,p->ny", factors.maps, found.theta[r])
+        f = factors.F[:, :, r] - np.einsum("nqy,ny->nq", factors.R, mean)
+        sigma = np.sqrt(found.variances[r])
+        L = noise_factor(factors.R @ square_root(found.covariances[r]) / sigma)
+        distances = np.square(solve_lower(L, f[:, :, None] / sigma)).sum((1, 2))
+        sizes = np.minimum(factors.rows, f.shape[1])
+        weights[:, r] = _weights(distances, sizes, float(found.degrees[r]), found.machines)
+    return weights
+
+
+def _weights(distances: Array, sizes: Array, degrees: float, machines: int) -> Array:
+    """Weights by δ = fᵀM⁻¹f / σ², which is about q times an F(q, degrees) variable."""
+    heavier = 1 - 2 / degrees  # of the scale of a Student to its covariance
+    tail = _LEVEL / machines
+    if np.isinf(degrees):
+        limits = chi2.isf(tail, sizes)
+    else:
+        limits = sizes * f_distribution.isf(tail, sizes, degrees) * heavier
+    return np.where(distances > limits, np.square(sizes / np.maximum(distances, limits)), 1.0)
+
+
+class _Fit(NamedTuple):
+    """One pass over the machines at T: the likelihood, and its derivatives in coordinates U e."""
+
+    T: Array  # (k, k), in the coordinates of `_Row.basis`
+    theta: Array  # in the columns of `_Row.columns`
+    minus_2_log_likelihood: float
+    variance: float
+    U: Array  # (k, k)
+    g: Array  # (k, k)
+    H: Array  # (k², k²)
+    residuals: Array  # (N, q)
+
+
+class _Row:
+    """The regression of one row r of [A, B] on the factors of many machines."""
+
+    def __init__(self, R: Array, X: Array, f: Array, rss: float, rows: Array) -> None:
+        q = R.shape[1]
+        self.R, self.X, self.f, self.rss = R, X, f, rss
+        self.sizes = np.minimum(rows, q)
+        # Independent columns only: then REML needs no prior, and Q is orthonormal.
+        self.columns = _directions(X)
+        self.X = X @ self.columns
+        self.between = float(self.sizes.sum()) - self.X.shape[2]
+        self.within = float(np.maximum(rows - q, 0).sum())
+        self.floor = (_NOISELESS**2) * float(np.square(f).sum()) / max(self.f.size, 1)
+        # From a T too large Fisher's steps are those of EM; from one too small they overshoot.
+        self.large = 1e2
+        # What no machine has shown cannot be seen to deviate; in these directions ΣR_iᵀR_i = N I.
+        self.basis = _directions(R) * np.sqrt(len(R))
+        self.turned = R @ self.basis
+
+    def one_law(self) -> tuple[_Fit, float]:
+        """The fit if S = 0, and the p-value of that (-1 if nothing is spare to test it with)."""
+        k = self.basis.shape[1]
+        at = self._pass(np.zeros((k, k)), np.ones(len(self.R)))
+        left = float(np.square(at.residuals).sum())
+        if self.between <= 0:
+            return at, 1.0
+        if self.within <= 0:
+            return at, -1.0
+        noise = max(self.rss / self.within, self.floor)
+        ratio = left / self.between / noise
+        self.large = max(left / noise / len(self.R), 1.0)
+        return at, float(f_distribution.sf(ratio, self.between, self.within))
+
+    def fit(self, shrinkage: float, robust: bool) -> tuple[_Fit, float]:
+        """T by restricted maximum likelihood, and the degrees of its tails."""
+        ones = np.ones(len(self.R))
+        degrees = np.inf
+        at = gaussian = self._maximise(self.large * np.eye(self.basis.shape[1]), ones, shrinkage)
+        for _ in range(_ROUNDS if robust else 0):
+            before, (degrees, factor) = degrees, _heaviness(*self._spectra(at))
+            if degrees == before:
+                break
+            at = self._reweight(at._replace(T=at.T * factor), degrees, shrinkage)
+        if np.isinf(degrees):
+            return gaussian, degrees
+        lam, z = self._spectra(at)
+        distances = (np.square(z) / (1 + lam)).sum(1) * (1 - 2 / degrees)
+        weights = _weights(distances, self.sizes, degrees, len(self.R))
+        if (weights == 1).all():
+            return gaussian, degrees
+        return self._maximise(at.T / (1 - 2 / degrees), weights, shrinkage), degrees
+
+    def _reweight(self, at: _Fit, degrees: float, shrinkage: float) -> _Fit:
+        """EM for the Student distribution, its weights relative to their mean (van Dyk 1997)."""
+        weights = np.ones(len(self.R))
+        for _ in range(_PASSES):
+            before, weights = weights, _student(*self._spectra(at), degrees)[1]
+            weights /= weights.mean()
+            at = self._maximise(at.T, weights, shrinkage, passes=1)
+            if np.abs(np.log(weights / before)).max() < _SETTLED:
+                break
+        return at
+
+    def _spectra(self, at: _Fit) -> tuple[Array, Array]:
+        return _spectra(self.turned @ square_root(at.T), at.residuals / np.sqrt(at.variance))
+
+    def likelihood_ratio(self, one_law: _Fit, fit: _Fit) -> float:
+        """The p-value of S = 0 by the likelihood ratio.
+
+        T is on the boundary then: about half of its k (k + 1) / 2 numbers are free.
+        """
+        k = self.basis.shape[1]
+        ratio = one_law.minus_2_log_likelihood - fit.minus_2_log_likelihood
+        return float(chi2.sf(ratio, k * (k + 1) / 4 + 1))
+
+    def _maximise(self, T: Array, weights: Array, shrinkage: float, passes: int = _PASSES) -> _Fit:
+        """Fisher scoring over positive definite T, halving a step that does not gain."""
+
+        def objective(at: _Fit) -> float:
+            return at.minus_2_log_likelihood - shrinkage * _log_det(at.T)
+
+        at = self._pass(T, weights, shrinkage)
+        for _ in range(passes):
+            here = at.U @ at.T @ at.U.T
+            step = _minimise(here, at.g, at.H, shrinkage) - here
+            decrement = float(step.ravel() @ at.H @ step.ravel())
+            back = np.linalg.solve(at.U, np.linalg.solve(at.U, step).T)
+            share, new = 1.0, at
+            while share > 1e-6:
+                new = self._pass(at.T + share * (back + back.T) / 2, weights, shrinkage)
+                if objective(new) <= objective(at) + _ROUNDING * abs(objective(at)):
+                    break
+                share /= 2
+            else:
+                return at
+            at = new
+            if decrement < _TOLERANCE:
+                return at
+        return at
+
+    def _pass(self, T: Array, weights: Array, shrinkage: float = 0.0) -> _Fit:
+        N, q, k = self.turned.shape
+        p = self.X.shape[2]
+        R = self.turned / np.sqrt(weights)[:, None, None]
+        L = noise_factor(R @ square_root(T))
+        both = np.concatenate([R, self.X, self.f[:, :, None]], axis=2)
+        both = solve_lower(L, both)
+        R, X, f = both[:, :, :k], both[:, :, k : k + p].reshape(N * q, p), both[:, :, -1]
+        value = 2 * float(np.log(np.diagonal(L, axis1=1, axis2=2)).sum())
+        U = np.linalg.qr(R.reshape(-1, k), mode="r") / np.sqrt(N)
+        R = np.linalg.solve(U.T, R.transpose(0, 2, 1))  # (N, k, q): coordinates U e
+        W = R @ R.transpose(0, 2, 1)
+        theta = np.zeros(0)
+        if p:
+            Q, A = np.linalg.qr(X)
+            value += 2 * float(np.log(np.abs(np.diagonal(A))).sum())
+            along = Q.T @ f.reshape(-1)
+            theta = np.linalg.solve(A, along)
+            f = f - (Q @ along).reshape(f.shape)
+            seen = R @ Q.reshape(N, q, p)
+            W -= seen @ seen.transpose(0, 2, 1)
+        freedom = max(self.between + self.within, 1.0)
+        freedom = max(freedom - shrinkage * k, freedom / 2)  # the prior is on S = σ²T
+        variance = max((self.rss + float(np.square(f).sum())) / freedom, self.floor)
+        value += freedom * float(np.log(variance))
+        v = (R @ f[:, :, None])[:, :, 0] / np.sqrt(variance)
+        total = W.sum(0)
+        flat = W.reshape(N, -1)
+        H = (flat.T @ flat).reshape(k, k, k, k).transpose(0, 2, 1, 3).reshape(k * k, k * k)
+        # σ² is estimated beside T; divided by all rows, this leaves H positive semidefinite
+        H -= np.outer(total, total) / (self.between + self.within + p)
+        residuals = np.einsum("nij,nj->ni", L, f)
+        return _Fit(T, theta, value, variance, U, total - v.T @ v, H, residuals)
+
+
+def _directions(rows: Array) -> Array:
+    """Columns D, of which `rows @ D` has orthonormal columns, as many as `rows` has rank."""
+    flat = rows.reshape(len(rows) * rows.shape[1], rows.shape[2])
+    sizes = np.sqrt(np.square(flat).sum(0))
+    sizes[sizes == 0] = 1
+    if not flat.shape[1]:
+        return np.zeros((0, 0))
+    _, s, turn = np.linalg.svd(np.linalg.qr(flat / sizes, mode="r"))
+    keep = s > _RANK * s[0]
+    return np.asarray(turn[: len(s)][keep].T / s[keep] / sizes[:, None])
+
+
+def _minimise(T: Array, g: Array, H: Array, barrier: float) -> Array:
+    """min over positive definite T' of g·(T' - T) + (T' - T) H (T' - T) / 2 - barrier log|T'|.
+
+    By Newton's method; the quadratic and the barrier are convex.
+    """
+    k = len(T)
+    i, j = np.tril_indices(k)
+    E = np.zeros((k * k, len(i)))  # vec of a symmetric matrix, from its lower triangle
+    E[i * k + j, np.arange(len(i))] = E[j * k + i, np.arange(len(i))] = 1
+    h, g = E.T @ H @ E, E.T @ g.ravel()
+    start, here = T, T
+
+    def value(at: Array) -> float:
+        t = (at - start)[i, j]
+        return float(g @ t + t @ h @ t / 2) - barrier * _log_det(at)
+
+    for _ in range(_PASSES):
+        half = solve_lower(np.linalg.cholesky(here), np.eye(k))
+        inverse = half.T @ half
+        slope = g + h @ (here - start)[i, j] - barrier * (E.T @ inverse.ravel())
+        curve = h + barrier * (E.T @ np.kron(inverse, inverse) @ E)
+        move = -np.linalg.lstsq(curve, slope, rcond=1e-14)[0]
+        gain = -float(slope @ move)
+        full = np.zeros((k, k))
+        full[i, j] = full[j, i] = move
+        share, now = 1.0, value(here)
+        while share > 1e-8 and not value(here + share * full) <= now - 0.1 * share * gain:
+            share /= 2
+        here = here + share * full if share > 1e-8 else here
+        if gain < 1e-12 or share <= 1e-8:
+            break
+    return here
+
+
+def _log_det(T: Array) -> float:
+    """log|T|, -inf unless T is positive definite."""
+    values = np.linalg.eigvalsh(T)
+    return float(np.log(values).sum()) if values[0] > 0 else -np.inf
+
+
+def _spectra(root: Array, f: Array) -> tuple[Array, Array]:
+    """M = P (1 + λ) Pᵀ for M = I + root rootᵀ: λ (N, q), and Pᵀf."""
+    lam, P = np.linalg.eigh(root @ root.transpose(0, 2, 1))
+    return np.maximum(lam, 0), np.einsum("nij,ni->nj", P, f)
+
+
+def _student(lam: Array, z: Array, degrees: float) -> tuple[Array, Array]:
+    """log L of each machine, and E[w], for a weight w ~ Γ(degrees/2, degrees/2)."""
+    half = degrees / 2
+    spacing = np.gradient(np.log(_NODES)) * -1
+    prior = half * (np.log(_NODES) - _NODES) + np.log(spacing)
+    prior -= np.log(np.exp(prior).sum())
+    logs = np.empty((len(_NODES), len(z)))
+    for node, w in enumerate(_NODES):
+        size = 1 + lam / w
+        logs[node] = prior[node] - (np.log(size) + np.square(z) / size).sum(1) / 2
+    most = logs.max(0)
+    shares = np.exp(logs - most)
+    return most + np.log(shares.sum(0)), (_NODES @ shares) / shares.sum(0)
+
+
+def _heaviness(lam: Array, z: Array) -> tuple[float, float]:
+    """The degrees under which the residuals are likeliest, and by what factor T then changes."""
+    few = slice(None, None, max(1, len(lam) // 500))
+    lam, z = lam[few], z[few]
+    factors = np.exp2(np.arange(-4.0, 1.25, 0.5))
+
+    def gaussian(c: float) -> float:
+        size = 1 + c * lam
+        return float(-(np.log(size) + np.square(z) / size).sum() / 2)
+
+    best = (max(gaussian(c) for c in factors) + _HEAVIER / 2, np.inf, 1.0)
+    for degrees in _DEGREES:
+        for c in factors:
+            value = float(_student(c * lam, z, degrees)[0].sum())
+            best = max(best, (value, degrees, float(c)))
+    return best[1], best[2]

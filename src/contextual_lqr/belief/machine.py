@@ -1,0 +1,105 @@
+"""What is believed about one machine: all that planning, certificates and prediction see.
+
+Row r of the machine's [A, B] has the mean `mean[r]` and the covariance `covariances[r]`. Both are
+known only as well as the variance of row r, which has `degrees[r]` degrees of freedom, so that
+draws of a row are Student-t: wide while there is little data.
+
+    y = [x; u], of size d+m        x' = [A, B] y + w        E[w wᵀ] = noise
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from contextual_lqr.lqr.problem import LinearSystem
+
+
+@dataclass(frozen=True, eq=False)
+class MachineBelief:
+    """What is believed about one machine, or about a batch of them.
+
+    Attributes
+    ----------
+    mean
+        The expected [A, B], (..., d, d+m).
+    covariances
+        The covariance of each row of [A, B], (..., d, d+m, d+m); zero for a row that is known.
+    noise
+        The covariance of a step's noise, (d, d), a diagonal matrix.
+    degrees
+        The degrees of freedom of each row's variance, (d,).
+    identified
+        Whether there are as many observations as unknowns, so that this is more than the prior.
+    """
+
+    mean: Float[Array, "*batch d y"]
+    covariances: Float[Array, "*batch d y y"]
+    noise: Float[Array, "d d"]
+    degrees: Float[Array, " d"]
+    identified: bool = True
+
+    def __getitem__(self, member: int | slice) -> MachineBelief:
+        """One machine of the batch, or some of them."""
+        return replace(self, mean=self.mean[member], covariances=self.covariances[member])
+
+    def with_noise(self, noise: Float[Array, "d d"]) -> MachineBelief:
+        """The same machine, its noise known."""
+        return replace(self, noise=np.diag(np.diagonal(noise)))
+
+    @cached_property
+    def system(self) -> LinearSystem:
+        """The machine as it is expected to be."""
+        return as_system(self.mean, self.noise)
+
+    @cached_property
+    def prediction_gram(self) -> Float[Array, "*batch y y"]:
+        """Y: the unknown part of the effect of y has, in units of the noise, the variance yᵀYy.
+
+        The mean over the rows that have noise and are not known. With rows of covariance σ_r² Y,
+        as a shared law has them, it is that Y.
+        """
+        variances = np.diagonal(self.noise)
+        unknown = self.covariances.any((-2, -1)).reshape(-1, len(variances)).any(0)
+        rows = (variances > 0) & unknown
+        if not rows.any():
+            return np.zeros(self.covariances.shape[:-3] + self.covariances.shape[-2:])
+        relative = self.covariances[..., rows, :, :] / variances[rows, None, None]
+        return np.asarray(relative.mean(-3))
+
+    def draw(
+        self, n: int, rng: np.random.Generator, *, stretch: float | Float[Array, " n"] = 1.0
+    ) -> LinearSystem:
+        """`n` plausible machines for each of the batch, (n, ...), each with a noise of its own.
+
+        `stretch` multiplies their deviations from the mean.
+        """
+        batch, (d, y) = self.mean.shape[:-2], self.mean.shape[-2:]
+        # A row's variance and the noise that it was estimated with are drawn together.
+        scale = np.sqrt(self.degrees / rng.chisquare(self.degrees, (n, *batch, d)))
+        steps = rng.standard_normal((n, *batch, d, y))
+        deviations = (self.roots @ steps[..., None])[..., 0] * scale[..., None]
+        deviations *= np.reshape(stretch, (-1,) + (1,) * (len(batch) + 2))
+        noise = scale[..., :, None] * self.noise * scale[..., None, :]
+        return as_system(self.mean + deviations, noise)
+
+    @cached_property
+    def roots(self) -> Float[Array, "*batch d y y"]:
+        """A root of each covariance, exactly zero where that is, and NaN where it is not finite."""
+        sizes = np.abs(self.covariances).max((-2, -1), keepdims=True)
+        finite = np.isfinite(sizes)
+        unit = self.covariances / np.where(finite & (sizes > 0), sizes, 1.0)
+        values, axes = np.linalg.eigh(np.where(finite, unit, 0.0))
+        roots = axes * np.sqrt(np.maximum(values, 0.0))[..., None, :]
+        return np.where(finite, roots * np.sqrt(sizes), np.nan)
+
+
+def as_system(M: Float[Array, "*batch d y"], noise: Float[Array, "*noises d d"]) -> LinearSystem:
+    """The system of [A, B] = M."""
+    d = M.shape[-2]
+    A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
+    return LinearSystem.unchecked(A, B, noise)

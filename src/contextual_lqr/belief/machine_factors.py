@@ -1,0 +1,342 @@
+"""What each machine of a fleet has shown, and what the fleet then says about one of them.
+
+Machine i has the matrix G_i (p, y) of its context, y = d + m. Its rows [y, x'] reduce by QR to
+
+    R_i (y, y), upper triangular,   F_i = Qᵀx' (y, d),   and what least squares leaves over of each
+    row r of [A, B]: the sum of squares rss_ir, with n_i - y degrees of freedom if n_i > y, else 0.
+
+Row r of its [A, B] is G_iᵀθ_r + e_ir, e_ir ~ (0, S_r / w_ir), so that F_i[:, r] has mean
+R_i G_iᵀθ_r and covariance σ_r² M_ir with M_ir = I + R_i (S_r / σ_r² w_ir) R_iᵀ = L_ir L_irᵀ.
+
+    whitened rows    L_ir⁻¹ [R_i G_iᵀ, F_i[:, r]]: ordinary rows of the regression of θ_r
+    pooled           U_r upper triangular, V_r = U_rᵀU_r = prior + Σ_i of the rows' squares
+    one machine      mean G_iᵀθ_r, covariance G_iᵀ(σ_r² V_r⁻¹)G_i + S_r, and its own R_i, F_i
+
+Leading axes are batch axes: N machines, and d rows r of [A, B].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+from scipy.linalg import solve_triangular
+
+from contextual_lqr.checks import require
+
+_CHUNK = 1 << 21  # numbers in the whitened rows of one chunk of machines
+_LARGE = 1e4  # a root beyond which squaring it would drown the noise of 1
+_EPSILON = float(np.finfo(np.float64).eps)
+
+
+@dataclass(frozen=True)
+class MachineFactors:
+    """The factors of N machines; `rows` is how many steps each has shown."""
+
+    maps: Float[Array, "N p y"]
+    R: Float[Array, "N y y"]
+    F: Float[Array, "N y d"]
+    rss: Float[Array, "N d"]
+    rows: Float[Array, " N"]
+
+    def __len__(self) -> int:
+        return len(self.R)
+
+    def __getitem__(self, chosen: Array | slice) -> MachineFactors:
+        """Some of the machines."""
+        parts = (self.maps, self.R, self.F, self.rss, self.rows)
+        return MachineFactors(*(part[chosen] for part in parts))
+
+    def chunks(self) -> Iterator[slice]:
+        """Slices of machines whose whitened rows fit the cache of a small computer."""
+        _, p, y = self.maps.shape
+        size = max(1, _CHUNK // (y * (p + 1) * self.F.shape[2]))
+        return (slice(i, i + size) for i in range(0, len(self), size))
+
+    @property
+    def spare(self) -> Float[Array, " N"]:
+        """Degrees of freedom that each machine's own least squares leaves over."""
+        return np.asarray(np.maximum(self.rows - self.R.shape[1], 0))
+
+
+def reduce_rows(
+    y: Float[Array, "*N n y"], after: Float[Array, "*N n d"]
+) -> tuple[Float[Array, "*N y y"], Float[Array, "*N y d"], Float[Array, "*N d"]]:
+    """R, F and rss of rows [y, x'], n for each machine; rows of zeros say nothing."""
+    n, width = y.shape[-2:]
+    if n < width:
+        y, after = (
+            np.concatenate([a, np.zeros((*a.shape[:-2], width - n, a.shape[-1]))], axis=-2)
+            for a in (y, after)
+        )
+    full = _triangle(np.concatenate([y, after], axis=-1))
+    return (
+        full[..., :width, :width],
+        full[..., :width, width:],
+        np.square(full[..., width:, width:]).sum(-2),
+    )
+
+
+def merge_factors(one: MachineFactors, other: MachineFactors) -> MachineFactors:
+    """What the same N machines have shown in two logs, as if in one."""
+    R, F, more = reduce_rows(
+        np.concatenate([one.R, other.R], axis=1), np.concatenate([one.F, other.F], axis=1)
+    )
+    rss, rows = one.rss + other.rss + more, one.rows + other.rows
+    return replace(one, R=R, F=F, rss=rss, rows=rows)
+
+
+class Pooled(NamedTuple):
+    """The fleet's regression: V_r = U_rᵀU_r; Cov θ_r = σ_r² V_r⁻¹."""
+
+    U: Float[Array, "d p p"]
+    theta: Float[Array, "d p"]
+
+
+def whiten(
+    factors: MachineFactors,
+    deviations: Float[Array, "d y y"],
+    variances: Float[Array, " d"],
+    weights: Float[Array, "N d"] | None = None,
+) -> tuple[Float[Array, "d N y p"], Float[Array, "d N y"]]:
+    """L⁻¹ R Gᵀ and L⁻¹ F[:, r]: noise of variance σ_r² on each row, deviations included."""
+    N, p, y = factors.maps.shape
+    d = factors.F.shape[2]
+    X = factors.R @ factors.maps.transpose(0, 2, 1)
+    rows, right = np.empty((d, N, y, p)), np.empty((d, N, y))
+    for r in range(d):
+        if not deviations[r].any():
+            rows[r], right[r] = X, factors.F[:, :, r]
+            continue
+        root = factors.R @ (square_root(deviations[r]) / np.sqrt(variances[r]))
+        if weights is not None:
+            root = root / np.sqrt(weights[:, r, None, None])
+        L = noise_factor(root)
+        both = solve_lower(L, np.concatenate([X, factors.F[:, :, r, None]], axis=2))
+        rows[r], right[r] = both[..., :p], both[..., p]
+    return rows, right
+
+
+def whitened_rows(
+    factors: MachineFactors,
+    deviations: Float[Array, "d y y"],
+    variances: Float[Array, " d"],
+    weights: Float[Array, "N d"] | None = None,
+) -> Float[Array, "d k q"]:
+    """The triangular factor of the whitened rows [X̃, f̃] of all machines, for each row r; q = p + 1.
+
+    Those of parts of a fleet too large to hold are pooled as well as one.
+    """
+    require(len(factors), "there must be a machine to learn from")
+    found: Array | None = None
+    for some in factors.chunks():
+        chosen = None if weights is None else weights[some]
+        rows, right = whiten(factors[some], deviations, variances, chosen)
+        d, p = len(rows), rows.shape[-1]
+        new = np.concatenate([rows.reshape(d, -1, p), right.reshape(d, -1, 1)], axis=2)
+        found = _triangle(new if found is None else np.concatenate([found, new], axis=1))
+    assert found is not None
+    return found
+
+
+def pool(*parts: Float[Array, "d _ q"], prior: ArrayLike = 0.0) -> Pooled:
+    """The regression of Θ on whitened rows and a prior.
+
+    `prior` has rows (k, p), or (d, k, p), that say `prior @ θ_r = 0` up to σ_r: √λ I for a ridge
+    of λ; or its √λ_j alone, (p,).
+    """
+    d, _, q = parts[0].shape
+    told = np.asarray(prior, float)
+    if told.ndim < 2:
+        told = np.diag(np.broadcast_to(told, q - 1))
+    told = np.broadcast_to(told, (d, *told.shape[-2:]))
+    told = np.concatenate([told, np.zeros((*told.shape[:2], 1))], axis=2)
+    spare = np.zeros((d, q, q))  # so that there are p rows in any case
+    rows = _triangle(np.concatenate([*parts, told, spare], axis=1))
+    U, right = rows[:, :-1, :-1], rows[:, :-1, -1]
+    return Pooled(U, np.stack([_back_substitute(U[r], right[r]) for r in range(d)]))
+
+
+class Belief(NamedTuple):
+    """Mean and covariance of each row r of [A, B] of N machines."""
+
+    means: Float[Array, "*N d y"]
+    covariances: Float[Array, "*N d y y"]
+
+
+def fleet_belief(
+    maps: Float[Array, "*N p y"],
+    pooled: Pooled,
+    deviations: Float[Array, "d y y"],
+    variances: Float[Array, " d"],
+) -> Belief:
+    """What the fleet says about machines of which nothing else is known: zero-shot."""
+    G = np.asarray(maps)[..., None, :, :]
+    spread = solve_lower(pooled.U.swapaxes(-1, -2), G)  # (*N, d, p, y): U⁻ᵀG
+    covariances = variances[:, None, None] * (spread.swapaxes(-1, -2) @ spread) + deviations
+    return Belief(np.einsum("...py,rp->...ry", maps, pooled.theta), covariances)
+
+
+def leave_one_out(
+    factors: MachineFactors,
+    pooled: Pooled,
+    deviations: Float[Array, "d y y"],
+    variances: Float[Array, " d"],
+    weights: Float[Array, "N d"] | None = None,
+    machines: int | None = None,
+) -> Belief:
+    """What the other machines say about each machine: a downdate of y rows, not a fit.
+
+    These may be some of all `machines` that the law was pooled from.
+
+    With A = U⁻ᵀX̃ᵀ for the machine's whitened rows X̃, f̃ and C Cᵀ = I - AᵀA (Woodbury):
+
+        V₋ᵢ⁻¹ = U⁻¹ (I + A C⁻ᵀ C⁻¹ Aᵀ) U⁻ᵀ,   θ₋ᵢ = θ - U⁻¹ A C⁻ᵀ C⁻¹ (f̃ - X̃θ)
+
+    and as S is the mean of E[w e eᵀ] over N - p/y machines (θ takes the rest), that of all but one
+    is (S - its share) times (N - p/y) / (N - p/y - 1), e about the mean of θ and θ₋ᵢ.
+    """
+    N, p, y = factors.maps.shape
+    count = (N if machines is None else machines) - p / y
+    d = factors.F.shape[2]
+    means, covariances = np.empty((N, d, y)), np.empty((N, d, y, y))
+    for some in factors.chunks():
+        part = factors[some]
+        w = None if weights is None else weights[some]
+        rows, right = whiten(part, deviations, variances, w)
+        all_in = np.einsum("npy,rp->nry", part.maps, pooled.theta)
+        for r in range(d):
+            U, theta = pooled.U[r], pooled.theta[r]
+            spread = _solve_transposed(U, part.maps)  # U⁻ᵀG (n, p, y)
+            A = _solve_transposed(U, rows[r].transpose(0, 2, 1))  # (n, p, y)
+            at = A.transpose(0, 2, 1)
+            # I - AᵀA = P (1 - λ) Pᵀ; a machine that alone shows something has λ = 1, to rounding
+            lev, P = np.linalg.eigh(at @ A)
+            gap = np.maximum(1 - lev, len(theta) * _EPSILON)
+            half = P.transpose(0, 2, 1) / np.sqrt(gap)[..., None]  # C⁻¹
+            lost = half @ (at @ spread)  # C⁻¹ Aᵀ U⁻ᵀ G
+            error = half @ (right[r] - rows[r] @ theta)[..., None]
+            means[some, r] = all_in[:, r] - (lost.transpose(0, 2, 1) @ error)[..., 0]
+            root = np.concatenate([spread, lost], axis=1)
+            covariances[some, r] = variances[r] * (root.transpose(0, 2, 1) @ root)
+        midway = (all_in + means[some]) / 2
+        covariances[some] += _of_others(part, midway, deviations, variances, w, count)
+    return Belief(means, covariances)
+
+
+def _of_others(
+    factors: MachineFactors,
+    mean: Float[Array, "N d y"],
+    deviations: Float[Array, "d y y"],
+    variances: Float[Array, " d"],
+    weights: Float[Array, "N d"] | None,
+    count: float,
+) -> Float[Array, "N d y y"]:
+    """S without each machine, positive semidefinite; S counts as the mean of `count` machines."""
+    y = factors.R.shape[1]
+    own = np.ones(mean.shape[:2]) if weights is None else weights
+    S = deviations / own[..., None, None]
+    K = square_root(S)
+    e, U = _condition(factors.R, factors.F, mean, K, variances)  # in units of K
+    half = solve_lower(U.swapaxes(-1, -2), np.broadcast_to(np.eye(y), U.shape))
+    moment = half.swapaxes(-1, -2) @ half + e @ e.swapaxes(-1, -2)  # K⁻¹ E[eeᵀ] K⁻ᵀ
+    values, vectors = np.linalg.eigh(moment)
+    left = np.sqrt(np.maximum(count - values, 0) / max(count - 1, 1.0))
+    # w E[eeᵀ] = (√w K) moment (√w K)ᵀ, and √w K is the root of S itself
+    root = np.sqrt(own)[..., None, None] * K @ (vectors * left[..., None, :])
+    return np.asarray(root @ root.swapaxes(-1, -2))
+
+
+def machine_posterior(
+    R_own: Float[Array, "*N y y"],
+    F_own: Float[Array, "*N y d"],
+    mean: Float[Array, "*N d y"],
+    covariance: Float[Array, "*N d y y"],
+    variances: Float[Array, " d"],
+) -> Belief:
+    """The belief about machines once their own rows are known.
+
+    With the prior covariance KKᵀ, row r is mean + Kz with z ~ (0, I), and least squares over z of
+    [R K / σ; I] z = [(F - R mean) / σ; 0] by QR gives mean and covariance K (U⁻¹U⁻ᵀ) Kᵀ.
+    """
+    K = square_root(covariance)
+    z, U = _condition(R_own, F_own, mean, K, variances)
+    found = solve_lower(U.swapaxes(-1, -2), K.swapaxes(-1, -2))  # U⁻ᵀKᵀ
+    posterior = mean + (K @ z)[..., 0]
+    return Belief(posterior, found.swapaxes(-1, -2) @ found)
+
+
+def _condition(R: Array, F: Array, mean: Array, K: Array, variances: Array) -> tuple[Array, Array]:
+    """z (*N, d, y, 1) of row = mean + Kz given the machine's own rows, and U: Cov z = U⁻¹U⁻ᵀ."""
+    y = mean.shape[-1]
+    sigma = np.sqrt(variances)[:, None, None]
+    R = R[..., None, :, :]
+    rows = R @ K / sigma
+    right = (F.swapaxes(-1, -2)[..., None] - R @ mean[..., None]) / sigma
+    eye = np.broadcast_to(np.eye(y), rows.shape)
+    top = np.concatenate([rows, right], axis=-1)
+    bottom = np.concatenate([eye, np.zeros_like(right)], axis=-1)
+    full = _triangle(np.concatenate([top, bottom], axis=-2))
+    U, z = full[..., :y, :y], full[..., :y, y:].copy()
+    for j in reversed(range(y)):  # back substitution
+        z[..., j, :] /= U[..., j, j, None]
+        z[..., :j, :] -= U[..., :j, j, None] * z[..., j, None, :]
+    return z, U
+
+
+def square_root(covariance: Float[Array, "*N y y"]) -> Float[Array, "*N y y"]:
+    """K with KKᵀ the covariance, which may be singular; in any units."""
+    sizes = np.sqrt(np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0))
+    safe = np.where(sizes > 0, sizes, 1)
+    values, vectors = np.linalg.eigh(covariance / safe[..., None] / safe[..., None, :])
+    return np.asarray(sizes[..., None] * vectors * np.sqrt(np.maximum(values, 0))[..., None, :])
+
+
+def noise_factor(root: Float[Array, "N q k"]) -> Float[Array, "N q q"]:
+    """L, lower triangular, with L Lᵀ = I + root rootᵀ."""
+    N, q, _ = root.shape
+    eye = np.eye(q)
+    if np.abs(root).max(initial=0.0) < _LARGE:
+        return np.asarray(np.linalg.cholesky(eye + root @ root.transpose(0, 2, 1)))
+    stack = np.concatenate([root.transpose(0, 2, 1), np.broadcast_to(eye, (N, q, q))], axis=1)
+    return _triangle(stack).transpose(0, 2, 1)
+
+
+def solve_lower(L: Float[Array, "*N q q"], right: Float[Array, "*M q k"]) -> Float[Array, "*B q k"]:
+    """L⁻¹ right for many lower triangles at once, by forward substitution."""
+    shape = np.broadcast_shapes(L.shape[:-2], right.shape[:-2])
+    found = np.array(np.broadcast_to(right, (*shape, *right.shape[-2:])))
+    for j in range(L.shape[-1]):
+        found[..., j, :] /= L[..., j, j, None]
+        found[..., j + 1 :, :] -= L[..., j + 1 :, j, None] * found[..., j, None, :]
+    return found
+
+
+def _solve_transposed(U: Array, right: Array) -> Array:
+    """U⁻ᵀ right for one triangle and many right sides (n, p, k)."""
+    n, p, k = right.shape
+    flat = right.transpose(1, 0, 2).reshape(p, n * k)
+    found = solve_triangular(U, flat, trans="T", check_finite=False)
+    return np.asarray(found).reshape(p, n, k).transpose(1, 0, 2)
+
+
+def _triangle(rows: Float[Array, "*N n q"]) -> Float[Array, "*N k q"]:
+    """The triangular factor of rows, its diagonal not negative."""
+    R = np.asarray(np.linalg.qr(rows, mode="r"))
+    signs = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
+    R[..., : signs.shape[-1], :] *= signs[..., None]
+    return R
+
+
+def _back_substitute(U: Array, right: Array) -> Array:
+    """U⁻¹ right; the smallest solution where neither data nor prior say anything."""
+    sizes = np.sqrt(np.square(U).sum(0))
+    safe = np.where(sizes > 0, sizes, 1)
+    if np.abs(np.diagonal(U) / safe).min() > len(U) * _EPSILON:
+        return np.asarray(solve_triangular(U, right, check_finite=False))
+    return np.asarray(np.linalg.lstsq(U / safe, right, rcond=len(U) * _EPSILON)[0]) / safe

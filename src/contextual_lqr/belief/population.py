@@ -1,0 +1,132 @@
+"""A fleet whose machines deviate from its law: row r of machine i's [A, B] is G_iᵀθ_r + e_ir.
+
+The deviations e_ir have the covariance S_r (`deviations.py`). What is believed about a machine is
+
+    never seen      mean G_iᵀθ_r, covariance σ_r² G_iᵀV_r⁻¹G_i + S_r
+    with own data   the posterior given these, the others' law as its prior
+
+so that zero-shot, few-shot and a machine's own fit are one thing. A row with S_r = 0 is the plain
+regression of `posterior.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.deviations import estimate_deviations, machine_weights
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.machine_factors import (
+    Belief,
+    MachineFactors,
+    Pooled,
+    fleet_belief,
+    leave_one_out,
+    machine_posterior,
+    pool,
+    whitened_rows,
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Population:
+    """The law, the covariances S_r of the deviations from it, and the machines they came from.
+
+    `degrees` are those of a Student distribution of the deviations: few if the machines were few,
+    or some of them far from the others.
+    """
+
+    factors: MachineFactors
+    deviations: Float[Array, "d y y"]
+    variances: Float[Array, " d"]
+    weights: Float[Array, "n d"]
+    pooled: Pooled
+    degrees: Float[Array, " d"]
+    known: Mapping[int, Array]
+
+    @classmethod
+    def of(
+        cls,
+        factors: MachineFactors,
+        known: Mapping[int, Array],
+        regularisation: float,
+        given: Float[Array, "d y y"] | None = None,
+    ) -> Population:
+        """Estimate the deviations, unless they are given, and the law that they leave."""
+        N, p, y = factors.maps.shape
+        d = factors.F.shape[2]
+        rows = np.full((d, p), np.nan)
+        for r, row in known.items():
+            rows[r] = row
+        # The prior of S_r is worth less than the machines: as much would let S_r grow for ever.
+        prior = min(1.0, max((N - p / y) / 2, 0.1))
+        found = estimate_deviations(factors, known=rows, shrinkage=prior)
+        S = found.covariances if given is None else given
+        found = replace(found, covariances=S)
+        weights = machine_weights(factors, found)
+        whitened = whitened_rows(factors, S, found.variances, weights)
+        pooled = pool(whitened, prior=np.sqrt(regularisation))
+        for r, row in known.items():
+            pooled.theta[r] = row
+        # A covariance of y numbers from N machines, as of a Wishart distribution.
+        degrees = np.minimum(found.degrees, max(N - y, 3))
+        return cls(factors, S, found.variances, weights, pooled, degrees, known)
+
+    @property
+    def deviating(self) -> Bool[Array, " d"]:
+        """The rows of [A, B] in which machines deviate from the law."""
+        return np.asarray(self.deviations.any((1, 2)))
+
+    def machine(
+        self,
+        law: MachineBelief,
+        G: Float[Array, "*batch p y"],
+        own: Sequence[int | None] = (),
+    ) -> MachineBelief:
+        """The belief about machines with these context matrices.
+
+        `law` is what the plain regression says, and remains for rows without deviations. `own` has
+        for each machine its place in the population, if it has data of its own there.
+        """
+        rows = self.deviating
+        if not rows.any():
+            return law
+        found = fleet_belief(G, self.pooled, self.deviations, self.variances)
+        for k, place in enumerate(own):
+            if place is not None:
+                means, covariances = self.own(np.array([place]))
+                found.means.reshape(-1, *means.shape[1:])[k] = means[0]
+                found.covariances.reshape(-1, *covariances.shape[1:])[k] = covariances[0]
+        mean, covariances = law.mean.copy(), law.covariances.copy()
+        mean[..., rows, :] = found.means[..., rows, :]
+        covariances[..., rows, :, :] = found.covariances[..., rows, :, :]
+        noise, degrees = law.noise.copy(), law.degrees.copy()
+        at = np.flatnonzero(rows)
+        noise[at, at] = np.where(noise[at, at] > 0, self.variances[rows], 0.0)
+        degrees[rows] = np.minimum(law.degrees[rows], self.degrees[rows])
+        return MachineBelief(mean, covariances, noise, degrees, law.identified)
+
+    def others(self, chosen: Array | slice = slice(None)) -> Belief:
+        """What the other machines say about each of these: it is left out of the law."""
+        some = self.factors[chosen]
+        found = leave_one_out(
+            some,
+            self.pooled,
+            self.deviations,
+            self.variances,
+            self.weights[chosen],
+            len(self.factors),
+        )
+        for r, row in self.known.items():  # the others teach nothing about it
+            found.means[:, r] = row @ some.maps
+            found.covariances[:, r] = self.deviations[r]
+        return found
+
+    def own(self, chosen: Array | slice = slice(None)) -> Belief:
+        """The same, once each has also shown its own rows."""
+        some, prior = self.factors[chosen], self.others(chosen)
+        return machine_posterior(some.R, some.F, *prior, self.variances)

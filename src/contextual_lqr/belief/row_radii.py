@@ -1,0 +1,107 @@
+"""How far each row of Θ may be off, and between which limits the noise lies.
+
+    ‖(Θ_i - Θ̂_i) Rᵀ‖ ≤ s_i,    V = RᵀR = λI + Σ zzᵀ,    i = 1 .. d
+
+    determinant   s_i = √λ c_i + σ_i √(2 (log d + ½ log(det V / λᵖ) + log 1/δ))
+    regression    s_i = √λ c_i + σ_i √(p F),   F the 1 - δ/d quantile of Fisher's F(p, ν)
+
+The first is the step of the paper's proof before the rows are summed (`DeterminantBeta` adds
+their squares up); it holds for inputs chosen in any way. The second is the ellipsoid of linear
+regression, exact for Gaussian noise if the inputs do not answer to it, and nearly so in long logs.
+Rows of Θ that are known do not move, and do not count among the d.
+c_i bounds ‖Θ_i‖: twice the norm of its estimate. σ_i is the noise of a coordinate, if it is
+estimated with its χ² limits: half of δ is spent on them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from scipy.special import chdtri, fdtri
+
+from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet
+from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.checks import require
+from contextual_lqr.lqr.problem import QuadraticCost
+
+
+@dataclass(frozen=True, eq=False)
+class RowRadii:
+    """s_i of each row (`joint`: together they stay within √β), the noise, and its limits."""
+
+    rows: Float[Array, " d"]
+    joint: bool
+    noise: Float[Array, "d d"]
+    least_noise: Float[Array, "d d"]
+    most_noise: Float[Array, "d d"]
+
+
+def row_radii(
+    decoder: Decoder,
+    beta: str | float | BetaRule,
+    delta: float,
+    noise: Float[Array, "d d"] | None = None,
+) -> RowRadii:
+    """The reach of a decoder's rows; `noise` if it is known."""
+    d, p = decoder.estimate.shape
+    degrees = max(decoder.rows - p, 0) + 1  # the noise level counts as one observation
+    W, least, most = decoder.noise_estimate if noise is None else noise, 1.0, 1.0
+    if noise is None:
+        # ν Ŵ / W is χ² with ν degrees along any direction; a weighted sum of them varies less.
+        delta = delta / 2
+        least = degrees / float(chdtri(degrees, delta / 2))
+        most = degrees / max(float(chdtri(degrees, 1 - delta / 2)), 1e-300)
+    free = np.ones(d)
+    free[list(decoder.known)] = 0.0
+    if callable(beta) or not isinstance(beta, str):
+        joint = ConfidenceSet(decoder, beta).beta
+        return RowRadii(np.sqrt(joint) * free, True, W, least * W, most * W)
+    require(
+        beta in ("determinant", "regression"),
+        f'beta must be "determinant", "regression", a number or a rule, not {beta!r}',
+    )
+    prior = 2 * np.sqrt(decoder.regularisation) * np.linalg.norm(decoder.estimate, axis=1)
+    sigma, unknown = np.sqrt(np.maximum(np.diagonal(W), 0.0)), free.sum()
+    if beta == "determinant":
+        spread = max((decoder.log_det - p * np.log(decoder.regularisation)) / 2, 0.0)
+        inside = 2 * (np.log(unknown) + spread + np.log(1 / delta))
+        rows = prior + sigma * np.sqrt(most * inside)
+    else:
+        quantile = float(chdtri(p, delta / unknown)) / p
+        if noise is None:
+            quantile = float(fdtri(p, degrees, 1 - delta / unknown))
+        rows = prior + sigma * np.sqrt(p * quantile)
+    return RowRadii(rows * free, False, W, least * W, most * W)
+
+
+def plausible_machines(
+    decoder: Decoder,
+    G: Float[Array, "n p y"],
+    belief: MachineBelief,
+    radii: RowRadii,
+    delta: float,
+    cost: QuadraticCost,
+    start: Float[Array, " d"],
+) -> PlausibleMachines:
+    """The machines with these context matrices, and all the dynamics plausible for each.
+
+    A row of [A, B] in which machines deviate from the law lies in the ellipsoid of its own
+    covariance C: with probability 1 - δ/d, (M - M̂) C⁻¹ (M - M̂)ᵀ ≤ y F, F the quantile of Fisher's
+    F(y, degrees).
+    """
+    T = triangles_of(decoder.posterior.half(G))[:, None]
+    population = decoder.population
+    rows = np.zeros(len(radii.rows), bool) if population is None else population.deviating
+    if not rows.any():
+        return PlausibleMachines(belief.mean, T, radii.rows, radii.joint, cost, start)
+    n, d, y = belief.mean.shape
+    triangles, reach = np.broadcast_to(T, (n, d, y, y)).copy(), radii.rows.copy()
+    triangles[:, rows] = belief.roots[:, rows].swapaxes(-1, -2)
+    quantiles = fdtri(y, belief.degrees[rows], 1 - delta / d)
+    reach[rows] = np.sqrt(y * quantiles)
+    return PlausibleMachines(belief.mean, triangles, reach, False, cost, start)

@@ -1,0 +1,194 @@
+"""What to run next, and what no log has shown.
+
+Ignorance costs. If Θ is off by Δ with rows of covariance σ_i² V⁻¹, a step y = [x; u] of the machine
+with context matrix G ends off by ΔGy, which costs P[h+1] of the next state, on average
+
+    Σ_i σ_i² P[h+1]_ii · yᵀGᵀV⁻¹Gy
+
+So the price of ignorance of the machines one cares for is tr(V⁻¹M), with M the sum of all these
+G E[yyᵀ] Gᵀ. A run on another machine makes V + Z of V, Z = Σ_h G E[yyᵀ] Gᵀ, and is worth
+
+    tr(V⁻¹M) - tr((V + Z)⁻¹M) = tr(M̃) - tr((I + Z̃)⁻¹M̃),    M̃ = R⁻ᵀMR⁻¹, Z̃ alike.
+
+Statisticians call the choice of the largest I-optimal: it counts what the controllers depend on,
+and not, as det V does, every direction alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.machine import as_system
+from contextual_lqr.certificates.extrapolation import feature_groups
+from contextual_lqr.checks import as_numbers, require
+from contextual_lqr.context import ContextMap, FeatureContext
+from contextual_lqr.context.variables import one_by_one
+from contextual_lqr.lqr.moments import step_moments
+from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.solve import solve
+
+_NEGLIGIBLE = 1e-7  # of the length of its columns: what is shorter, no log has shown
+_SHOWN = 0.05
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A machine that might be run: how much of the price of ignorance one run would save."""
+
+    context: Any
+    saving: float
+    place: int  # among the candidates as they were given
+
+
+@dataclass(frozen=True, eq=False)
+class UnexcitedDirection:
+    """A direction of Θ that the logs say nothing about, and the columns that it mixes."""
+
+    columns: tuple[str, ...]
+    direction: Float[Array, " p"]
+
+    def __str__(self) -> str:
+        if len(self.columns) == 1:
+            return f"{self.columns[0]} is never excited"
+        return f"the logs cannot tell apart {', '.join(self.columns)}"
+
+
+def rank_candidates(
+    decoder: Decoder,
+    candidates: Sequence[Any] | Mapping[str, Any],
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    targets: Sequence[Any] | Mapping[str, Any] | None = None,
+    dither: float = 0.0,
+) -> list[Candidate]:
+    """The candidates, best first, by the part of the price of ignorance that a run would save.
+
+    The price is that of the `targets`, the machines to be controlled (the candidates themselves
+    unless given). Each candidate is run with the controller of the estimate, and a `dither` of
+    this standard deviation on every input.
+    """
+    d, p = decoder.estimate.shape
+    x = as_numbers("start", start, "(d,)", 1)
+    require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
+    require(0 <= dither < np.inf, f"dither must be at least 0, not {dither!r}")
+    G = decoder.context_map.matrices(candidates)
+    require(len(G) > 0, "there are no candidates to choose from")
+    of_targets = G if targets is None else decoder.context_map.matrices(targets)
+    require(len(of_targets) > 0, "there are no target machines to learn for")
+
+    halves = decoder.posterior.half(G)
+    plain, weighted = _run_moments(decoder, G, cost, x, dither)
+    wanted = halves
+    if targets is not None or dither:
+        wanted = decoder.posterior.half(of_targets)
+        _, weighted = _run_moments(decoder, of_targets, cost, x, 0.0)
+    named, prices = one_by_one(candidates), np.zeros((p, p))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for half, moment in zip(wanted, weighted, strict=True):
+            price = half @ moment @ half.T  # M̃
+            prices += np.where(np.isfinite(price).all(), price, 0.0)
+        savings = [_saving(*each, prices) for each in zip(halves, plain, strict=True)]
+    total = float(np.trace(prices))
+    ranked = np.argsort(-np.array(savings), kind="stable")
+    return [Candidate(named[i], savings[i] / max(total, 1e-300), int(i)) for i in ranked]
+
+
+def unexcited_directions(
+    decoder: Decoder, names: Sequence[str] | None = None
+) -> list[UnexcitedDirection]:
+    """The directions of Θ's columns that no log excites; before any log, all of them.
+
+    `names` are those of states and inputs. The directions are a basis of what is unknown, each
+    made to mix as few columns as possible.
+    """
+    D = decoder.data_factor
+    p = len(D)
+    labels = column_names(decoder.context_map, p, names)
+    lengths = np.linalg.norm(D, axis=0)
+    scale = np.where(lengths > 0, lengths, 1.0)
+    _, spread, directions = np.linalg.svd(D / scale)
+    unknown = directions[spread <= _NEGLIGIBLE * max(spread[0], 1.0)]
+    found = []
+    for vector in _sparse_basis(unknown):
+        own = np.flatnonzero(np.abs(vector) > _SHOWN * np.abs(vector).max())
+        direction = vector / scale
+        direction /= np.linalg.norm(direction)
+        found.append(UnexcitedDirection(tuple(labels[i] for i in own), direction))
+    return found
+
+
+def column_names(context_map: ContextMap, p: int, names: Sequence[str] | None = None) -> list[str]:
+    """What each column of Θ multiplies: a feature, and a state or an input."""
+    if not isinstance(context_map, FeatureContext):
+        owners, features = feature_groups(context_map, p)
+        return [f"{features[owner]}, row {j + 1}" for j, owner in enumerate(owners)]
+    features = list(context_map.feature_names)
+    y = p // len(features)
+    d = context_map.states or 0
+    if names is None:
+        names = [f"state {i + 1}" if i < d else f"input {i - d + 1}" for i in range(y)]
+    require(len(names) == y, f"there must be {y} names of states and inputs, not {len(names)}")
+    return [f"{feature} · {name}" for feature in features for name in names]
+
+
+def _saving(half: Float[Array, "p y"], moment: Float[Array, "y y"], prices: Array) -> float:
+    """tr(M̃) - tr((I + Z̃)⁻¹M̃), Z̃ = half · moment · halfᵀ of rank y: by Woodbury's identity.
+
+    With moment = LLᵀ and C = half L it is tr(Cᵀ M̃ C (I + CᵀC)⁻¹).
+    """
+    spread, axes = np.linalg.eigh(moment)
+    C = half @ (axes * np.sqrt(np.maximum(spread, 0.0)))
+    inner, gained = np.eye(C.shape[1]) + C.T @ C, C.T @ prices @ C
+    if not np.isfinite(inner + gained).all():
+        return 0.0  # a machine beyond all numbers teaches nothing
+    return float(np.trace(np.linalg.solve(inner, gained)))
+
+
+def _run_moments(
+    decoder: Decoder,
+    G: Float[Array, "n p y"],
+    cost: QuadraticCost,
+    start: Float[Array, " d"],
+    dither: float,
+) -> tuple[Float[Array, "n y y"], Float[Array, "n y y"]]:
+    """Σ_h E[y yᵀ] of each machine under its controller, and the same weighted by Σ σ_i² P_ii."""
+    M, W = decoder.estimate @ G, decoder.noise_estimate
+    n, _, y = M.shape
+    solution = solve(as_system(M, W), cost)
+    solved = np.asarray(solution.solved)
+    K = np.where(solved.reshape(n, 1, 1, 1), solution.policy.gains, 0.0)
+    values = np.einsum("nhii->nhi", solution.value_matrices)
+    variances = np.diagonal(W).copy()
+    variances[list(decoder.known)] = 0.0  # rows that are known are never off
+    weights = np.where(solved.reshape(n, 1), values[:, 1:] @ variances, 0.0)
+    plain, weighted = np.zeros((n, y, y)), np.zeros((n, y, y))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for h, moment in enumerate(step_moments(M, W, K, start, dither)):
+            plain += moment
+            weighted += weights[:, h, None, None] * moment
+    finite = np.isfinite(plain + weighted).all((1, 2)).reshape(n, 1, 1)
+    return np.where(finite, plain, 0.0), np.where(finite, weighted, 0.0)
+
+
+def _sparse_basis(vectors: Float[Array, "k p"]) -> Float[Array, "k p"]:
+    """The same space in reduced echelon form, largest pivots first: each row mixes few columns."""
+    rows = vectors.copy()
+    for i in range(len(rows)):
+        _, column = np.unravel_index(np.abs(rows[i:]).argmax(), rows[i:].shape)
+        pivot = i + int(np.abs(rows[i:, column]).argmax())
+        rows[[i, pivot]] = rows[[pivot, i]]
+        rows[i] /= rows[i, column]
+        for j in range(len(rows)):
+            if j != i:
+                rows[j] -= rows[j, column] * rows[i]
+    rows[np.abs(rows) < 1e-9] = 0.0
+    return rows

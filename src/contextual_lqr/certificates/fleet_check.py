@@ -1,0 +1,88 @@
+"""What the fleet's own machines say about certificates: how to hedge, how to widen, when to doubt.
+
+A certificate is right if the model is. Two things check that without being asked, on what the
+decoder keeps of each machine: the backtest, which scales claims by what came of such claims on
+machines left out, and tests of misspecification, whose findings no scaling can repair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.certificates.backtest import Backtest, backtest
+from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
+from contextual_lqr.lqr.problem import QuadraticCost
+
+Verdict = Literal["trust", "caution", "do not use"]
+
+
+@dataclass(frozen=True, eq=False)
+class FleetCheck:
+    """A backtest for one task, if machines are kept apart, and what the tests have found."""
+
+    backtest: Backtest | None
+    findings: tuple[Finding, ...]
+
+    @property
+    def hedge(self) -> float:
+        """By how much of its doubt a policy hedges."""
+        return 0.0 if self.backtest is None else self.backtest.hedge
+
+    @property
+    def factor(self) -> float:
+        """What multiplies a claimed excess."""
+        return 1.0 if self.backtest is None else self.backtest.factor
+
+    @property
+    def widening(self) -> tuple[float, float]:
+        """Logarithms by which the interval reaches at least below and above the prediction."""
+        return (-np.inf, -np.inf) if self.backtest is None else self.backtest.widening
+
+    def lowered(self, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
+        """The verdict, no more than caution if the data contradict the model; and why."""
+        if verdict != "trust" or not self.findings:
+            return verdict, reason
+        return "caution", f"{self.findings[0].sentence}; {reason}"
+
+
+def fleet_check(decoder: Decoder, cost: QuadraticCost, start: Float[Array, " d"]) -> FleetCheck:
+    """The check for this task; computed once, and kept until data come."""
+    if decoder.store is None or len(decoder.store) < 2:
+        return FleetCheck(None, ())
+    task = b"".join(
+        part.tobytes() for part in (cost.Q, cost.R, start, np.atleast_1d(cost.N or 0.0))
+    )
+    kept = decoder.kept
+    if ("check", task) not in kept:
+        if "findings" not in kept:
+            kept["findings"] = _findings(decoder)
+        kept["check", task] = FleetCheck(backtest(decoder, cost, start), kept["findings"])
+    found: FleetCheck = kept["check", task]
+    return found
+
+
+def _findings(decoder: Decoder) -> tuple[Finding, ...]:
+    """What contradicts the model, beyond machines that differ if that is part of it.
+
+    Where one law will do for all machines, the tests are of that law, with all rows of the fleet: a
+    law for each machine would take as many unknowns as a short episode has rows, and leave errors
+    that are correlated because of it.
+    """
+    store, population = decoder.store, decoder.population
+    assert store is not None
+    assert population is not None
+    if not population.deviating.any():
+        return tuple(of_one_law(store.factors(), store.counts, store.matrices(decoder.context_map)))
+    found = misspecification(
+        store.factors(),
+        store.counts,
+        store.matrices(decoder.context_map),
+        known=decoder.known,
+    )
+    return tuple(one for one in found if one.kind != "machines differ")

@@ -1,0 +1,80 @@
+"""Whether the closed loop of an episode grows, though it need not.
+
+The transition over the episode is Φ = Π (A + B K_h). Its spectral radius is what a deviation of the
+state is multiplied by in the long run if episode follows episode; unlike a norm it does not depend
+on units. A coordinate that stays constant has a mode of 1, and is no instability. Nor is it one if
+the best controller lets a mode grow: the last gains of an episode are small, so that a pole which
+falls quickly begins to fall before the end. So the mode is held against that of the best.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+
+from contextual_lqr import kernels
+from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
+from contextual_lqr.lqr.solve import optimal_policy
+
+GROWTH = 2.0  # a mode more than twice that of the best controller, or than 1, is an instability
+
+
+def grows(
+    systems: LinearSystem, gains: Float[Array, "steps m d"], cost: QuadraticCost
+) -> Bool[Array, " n"]:
+    """Whether a mode more than doubles over the episode, by these gains and not by the best."""
+    A, B = systems.A, systems.B
+    mode = largest_modes(A, B, gains, GROWTH)
+    growing = mode > GROWTH
+    some = np.flatnonzero(growing)
+    if len(some):
+        own = LinearSystem.unchecked(A[some], B[some], np.zeros((A.shape[1],) * 2))
+        best = largest_modes(own.A, own.B, optimal_policy(own, cost).gains, 1.0)
+        best = np.where(np.isfinite(best), best, 0.0)  # there is no best controller
+        growing[some] = mode[some] > GROWTH * np.maximum(best, 1.0)
+    return growing
+
+
+def largest_modes(
+    A: Float[Array, "n d d"], B: Float[Array, "n d m"], gains: Array, above: float
+) -> Float[Array, " n"]:
+    """The spectral radius of each Φ, infinite if Φ is; 0 for what is certainly not `above` that.
+
+    The gains, (steps, m, d), are the same for all systems or have one more axis in front.
+    """
+    modes = np.zeros(len(A))
+    # A norm is never below the spectral radius: most need no more than it.
+    some = np.flatnonzero(~(_norms(A, B, gains) <= above**2))
+    if not len(some):
+        return modes
+    K = gains if gains.ndim == 3 else gains[some]
+    with np.errstate(over="ignore", invalid="ignore"):
+        F = A[some, None] + B[some, None] @ K
+        while F.shape[1] > 1:  # neighbours are multiplied, so that few calls do all
+            odd = F[:, F.shape[1] // 2 * 2 :]
+            F = np.concatenate((F[:, 1::2] @ F[:, : F.shape[1] // 2 * 2 : 2], odd), 1)
+        power = Phi = F[:, 0]
+        for _ in range(3):  # ‖Φ⁸‖ ≥ ρ⁸
+            power = power @ power
+        left = ~((power * power).sum((-2, -1)) <= above**16)
+    finite = np.isfinite(Phi).all((-2, -1))
+    modes[some[~finite]] = np.inf
+    left &= finite
+    if left.any():
+        modes[some[left]] = np.abs(np.linalg.eigvals(Phi[left])).max(-1)
+    return modes
+
+
+def _norms(A: Array, B: Array, gains: Array) -> Float[Array, " n"]:
+    """‖Φ‖², the sum over unit starts of what the policy costs if only the last state counts."""
+    n, d, m = B.shape
+    gains = np.ascontiguousarray(gains if gains.ndim == 4 else gains[None])
+    steps = gains.shape[1]
+    Q = np.zeros((1, steps + 1, d, d))
+    Q[0, -1] = np.eye(d)
+    found = kernels.recursions(
+        A, B, Q, np.zeros((1, steps, m, m)), None, None, policy=gains, batch=n, values=True
+    )
+    assert found.values is not None  # asked for
+    return np.asarray(np.einsum("nii->n", found.values[:, 0]))

@@ -1,0 +1,113 @@
+"""How the commands on logs say what they found."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from contextual_lqr.cli.terminal import say
+from contextual_lqr.data import FleetDescription, LogReport, MachineReport, MisfitReport
+
+_SHOWN = 8  # machines in the table
+
+
+def say_description(console: Console, fleet: FleetDescription) -> None:
+    """What a description describes, in a few lines."""
+    p, d, _ = fleet.context_map.shape or (0, 0, 0)
+    known = [fleet.state_names[i] for i in sorted(fleet.known)]
+    say(console, f"states    {', '.join(fleet.state_names)}")
+    say(console, f"inputs    {', '.join(fleet.input_names)}")
+    say(console, f"contexts  {', '.join(fleet.context_names)}")
+    say(console, f"to learn  {d - len(known)} × {p} numbers")
+    if known:
+        say(console, f"known     the next {', '.join(known)}")
+
+
+def say_report(console: Console, report: LogReport) -> None:
+    """What was found in the logs."""
+    say(
+        console,
+        f"{report.rows:,} rows in {_count(report.files, 'log')}: "
+        f"{report.transitions:,} transitions of {_count(report.episodes, 'episode')}",
+    )
+    for name, (low, high) in report.context_range.items():
+        say(console, f"{name} from {low:g} to {high:g}")
+    if report.unused:
+        say(console, f"columns not used: {', '.join(report.unused)}")
+    if report.empty:
+        say(console, f"without rows: {', '.join(report.empty)}")
+    if report.splits:
+        say(console, f"{_count(report.splits, 'gap')} of missing steps, which split episodes:")
+        for place in report.first_splits:
+            say(console, f"  {place}")
+    if report.bad:
+        say(console, f"{_count(report.bad_rows, 'bad row')}, set aside:")
+        for reason, count in sorted(report.bad.items(), key=lambda one: -one[1]):
+            say(console, f"  {count:,}: {reason}, first in {report.first_bad[reason][0]}")
+    if report.quarantine:
+        say(console, f"they are in {report.quarantine}")
+
+
+def say_alarm(console: Console, alarm: MisfitReport) -> None:
+    """Which machines do not obey the fleet's model, and where a machine's own fit is better."""
+    if alarm.not_run:
+        say(console, alarm.not_run)
+        return
+    named, count = alarm.named, len(alarm.machines)
+    if not named:
+        say(console, f"none of {count} machines stands out")
+    elif 2 * len(named) > count:
+        say(
+            console,
+            f"{len(named)} of {count} machines stand out: the description, not the machines, is "
+            "likely wrong; is a feature missing?",
+        )
+    else:
+        aside = ", and set aside" if alarm.set_aside else ""
+        verb = "does" if len(named) == 1 else "do"
+        say(console, f"{len(named)} of {count} machines {verb} not obey the fleet's model{aside}:")
+    if named:
+        table = Table(box=None, pad_edge=False)
+        for column in ("machine", "p-value", "why"):
+            table.add_column(column, justify="left", overflow="fold")
+        for one in named[:_SHOWN]:
+            table.add_row(escape(one.label), _p(one.log_p_value), escape(one.reason))
+        console.print(table)
+        if len(named) > _SHOWN:
+            say(console, f"and {len(named) - _SHOWN} more")
+    kept = [one for one in alarm.machines if not one.named]
+    local = sorted((one for one in kept if one.local_is_better), key=_ratio)
+    better = f"{len(kept) - len(local)} of {len(kept)}"
+    say(console, f"held-out steps: the fleet's fit is better than a machine's own for {better}")
+    if local:
+        names = "; ".join(f"{one.label} ({_ratio(one):.2f})" for one in local[:_SHOWN])
+        say(console, f"not for, with the ratio of the errors: {names}")
+
+
+def facts(report: LogReport, alarm: MisfitReport) -> dict[str, Any]:
+    """The same for JSON."""
+    machines = [asdict(one) | {"local_is_better": one.local_is_better} for one in alarm.machines]
+    return {
+        "logs": asdict(report),
+        "machines": None if alarm.not_run else machines,
+        "why_no_alarm": alarm.not_run or None,
+        "set_aside": list(alarm.set_aside),
+    }
+
+
+def _ratio(one: MachineReport) -> float:
+    return one.local_error / one.fleet_error
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n:,} {what}{'' if n == 1 else 's'}"
+
+
+def _p(log_p: float) -> str:
+    """A p-value, however small."""
+    exponent = log_p / 2.302585092994046
+    return f"{10**exponent:.2g}" if exponent > -300 else f"1e{exponent:.0f}"

@@ -1,0 +1,21 @@
+"""From a fleet's logs to a decoder: the description of a fleet, its logs, what they teach."""
+
+from contextual_lqr.data.description import FleetDescription, Quantity
+from contextual_lqr.data.fitting import FittedFleet, check_logs, fit
+from contextual_lqr.data.fleet_file import TEMPLATE
+from contextual_lqr.data.misfit import MachineReport, MisfitReport
+from contextual_lqr.data.screening import LogReport
+from contextual_lqr.data.toml_errors import DescriptionError
+
+__all__ = [
+    "TEMPLATE",
+    "DescriptionError",
+    "FittedFleet",
+    "FleetDescription",
+    "LogReport",
+    "MachineReport",
+    "MisfitReport",
+    "Quantity",
+    "check_logs",
+    "fit",
+]

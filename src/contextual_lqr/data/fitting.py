@@ -1,0 +1,370 @@
+"""From logs to a fitted fleet: one pass, bounded memory, all or nothing.
+
+The logs are cut in parts, always the same. Each part is reduced to factors by whoever is free, and
+these are merged in a tree, always the same: the number of workers changes nothing.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr import kernels
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.checks import require
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.machine_factors import FactorsByMachine
+from contextual_lqr.data.misfit import MisfitReport, find_misfits, fit_without
+from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
+from contextual_lqr.data.sources import Part, as_one_part, cut_in_parts, find_sources
+from contextual_lqr.data.transitions import LogReader
+from contextual_lqr.errors import FormatError, InputError
+from contextual_lqr.files import load_arrays, save_arrays
+from contextual_lqr.parallel import Workers, in_tree
+
+FORMAT_VERSION = 1
+_OTHER_FILES = {".toml": "a description", ".csv": "a table", ".parquet": "a table"}
+
+PathLike = str | os.PathLike[str]
+
+
+@dataclass(eq=False, repr=False)
+class FittedFleet:
+    """A decoder with the description of the fleet it learnt, and the range of contexts it saw.
+
+    `report` says what `fit` found in the logs, `alarm` which machines do not obey the fleet's
+    model; both are None in a fleet that was loaded from a file, which does not hold them.
+    """
+
+    description: FleetDescription
+    decoder: Decoder
+    context_range: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    report: LogReport | None = None
+    alarm: MisfitReport | None = None
+
+    @classmethod
+    def new(cls, description: FleetDescription) -> FittedFleet:
+        """A fleet of which no log has been seen."""
+        return cls(description, description.new_decoder())
+
+    def merge(self, other: FittedFleet, *, allow_repeats: bool = False) -> None:
+        """Take in everything that another fit of the same fleet has learnt.
+
+        Refused if both have learnt from the same logs, unless repeats are allowed.
+        """
+        if odd := self.description.differences(other.description):
+            raise InputError(
+                f"the fleets are described differently, in {', '.join(odd)}: only fits of the same "
+                "description can be merged"
+            )
+        self.decoder.merge(other.decoder, allow_repeats=allow_repeats)
+        self.context_range = joined_ranges(self.context_range, other.context_range)
+
+    def save(self, path: PathLike) -> None:
+        """Write to one file, beside it first and then renamed."""
+        learnt, arrays = self.decoder.state()
+        state = {
+            "decoder": learnt,
+            "description": self.description.text,
+            "horizon": self.description.horizon,
+            "context_range": {name: list(ends) for name, ends in self.context_range.items()},
+        }
+        targets = self.description.targets
+        if targets is not None:
+            arrays = arrays | {"targets": targets}
+        save_arrays(path, "fleet", FORMAT_VERSION, state, arrays)
+
+    @classmethod
+    def load(cls, path: PathLike) -> FittedFleet:
+        """Read what `save` wrote, to the bit."""
+        if what := _OTHER_FILES.get(Path(path).suffix.lower()):
+            command = "`contextual-lqr fit fleet.toml LOGS -o fleet.decoder`"
+            raise FormatError(f"{path} is {what}, not a fitted fleet, which {command} writes")
+        state, arrays = load_arrays(path, "fleet", FORMAT_VERSION)
+        try:
+            return cls._restored(state, arrays)
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+            raise FormatError(f"{path} is damaged: {error}") from error
+
+    @classmethod
+    def _restored(cls, state: dict[str, Any], arrays: dict[str, Array]) -> FittedFleet:
+        targets = arrays.get("targets")
+        if targets is not None and not (
+            targets.ndim == 2 and targets.dtype == np.float64 and np.isfinite(targets).all()
+        ):
+            raise FormatError("its target is not a table of finite numbers")
+        described = FleetDescription.parse(
+            str(state["description"]), "its text", targets=targets, horizon=state["horizon"]
+        )
+        decoder = Decoder.from_state(state["decoder"], arrays, None, "its decoder")
+        if decoder.context_map != described.context_map:
+            raise FormatError("its decoder and its description have different context maps")
+        seen = {
+            str(key): (float(low), float(high))
+            for key, (low, high) in dict(state["context_range"]).items()
+        }
+        return cls(described, decoder, seen)
+
+    def __repr__(self) -> str:
+        seen = "".join(f", {n} {a:g} to {b:g}" for n, (a, b) in self.context_range.items())
+        said = f"{self.decoder.rows:,} rows of {self.decoder.episodes:,} episodes{seen}"
+        return f"<FittedFleet: {said}{f'; {self.alarm!r}' if self.alarm else ''}>"
+
+
+def fit(
+    description: FleetDescription | PathLike,
+    logs: PathLike | Sequence[PathLike],
+    *,
+    into: FittedFleet | None = None,
+    strict: bool = False,
+    robust: bool = False,
+    alarm: bool = True,
+    sort: bool = False,
+    only: str | None = None,
+    quarantine: PathLike | None = None,
+    progress: Callable[[float], None] | None = None,
+    workers: Workers | None = None,
+) -> FittedFleet:
+    """Learn a fleet's decoder from its logs.
+
+    Parameters
+    ----------
+    description
+        The fleet, or the path of its `fleet.toml`.
+    logs
+        Parquet or CSV files, folders or globs of them, or `minari:ID`; one or several.
+    into
+        A fitted fleet to add to. It stays as it is; the result holds both.
+    strict
+        Refuse logs with bad rows, instead of setting these aside.
+    robust
+        Leave the machines out of the fit that the alarm names.
+    alarm
+        Look for machines that do not obey the fleet's model.
+    sort
+        Sort each log by episode and step first.
+    only
+        Learn from one machine alone: its label, or its context as `"mass=2"`.
+    quarantine
+        A CSV file for bad rows, each with its place and what is wrong with it. It is written only
+        if there are any, and never over an older one: the name then gets a number.
+    progress
+        Is told the share that is done, by one thread at a time.
+    workers
+        The number of threads, as many as there are cores unless given; or the address of a Dask
+        scheduler, whose workers read the logs by the same paths.
+
+    Returns
+    -------
+    FittedFleet
+        The decoder and its description, with `report`, what was found in the logs, and `alarm`,
+        which machines stand out.
+
+    Raises
+    ------
+    InputError
+        If the description or a log cannot be used, or if the logs hold nothing to learn from.
+        Nothing is written then.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib, numpy as np, polars as pl
+    >>> from contextual_lqr.data import TEMPLATE, FleetDescription, fit
+    >>> carts = FleetDescription.parse(TEMPLATE)  # what `contextual-lqr new` writes
+    >>> rng, rows = np.random.default_rng(0), []
+    >>> for episode, mass in enumerate(rng.uniform(0.5, 5, 12)):
+    ...     x = rng.normal(size=2)
+    ...     for step in range(20):
+    ...         force = rng.normal()
+    ...         rows.append((episode, step, *x, force, mass))
+    ...         push = 0.1 * force / mass + 0.01 * rng.normal()
+    ...         x = np.array([x[0] + 0.1 * x[1], 0.95 * x[1] + push])
+    >>> names = ["episode", "step", "position", "velocity", "force", "mass"]
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     log = pathlib.Path(folder) / "carts.parquet"
+    ...     pl.DataFrame(rows, names, orient="row").write_parquet(log)
+    ...     fleet = fit(carts, log)
+    >>> fleet.report
+    <LogReport: 240 rows, 228 transitions, 12 episodes, 0 bad rows, 0 gaps>
+    >>> fleet.alarm
+    <MisfitReport: 0 of 12 machines stand out>
+    >>> bool(abs(fleet.decoder.system({"mass": 2.0}).B[1, 0] - 0.05) < 0.01)
+    True
+    """
+    description, sources = _described(description), find_sources(_listed(logs))
+    require(
+        into is None or isinstance(into, FittedFleet),
+        f"into takes a FittedFleet, such as FittedFleet.load makes, not {into!r}",
+    )
+    if into is not None and (odd := into.description.differences(description, task=False)):
+        raise InputError(
+            f"the fleet to add to is described differently, in {', '.join(odd)}: it can learn only "
+            "from logs of the same description"
+        )
+    require(not robust or alarm, "robust needs the alarm")
+    bad = None if quarantine is None else Quarantine(Path(quarantine))
+    try:
+        parts = cut_in_parts(sources, sort=sort)
+        work = partial(_learn, description, strict, alarm, sort, only, bad is not None)
+        collected = _Collector([part.size for part in parts], bad, progress)
+        if not isinstance(workers, str):  # in this process, which can be told more often
+            work = partial(work, told=collected.within)
+        try:
+            learnt = in_tree(work, _merged, parts, workers or kernels.cores(), collected)
+        finally:
+            collected.stopped = True  # threads that still read end soon
+        decoder, factors, report = learnt
+        report.require_rows()
+        before = None if into is None else into.decoder
+        if before is not None:
+            decoder = before.copy()
+            decoder.merge(learnt.decoder)
+        require(decoder.rows or decoder.ignored_rows, _nothing(report, only))
+        misfit = MisfitReport(not_run="the misfit alarm is off")
+        if alarm:
+            empty = description.new_decoder()
+            misfit = find_misfits(factors, empty, description.state_names, before=before)
+            require(
+                not (robust and misfit.not_run), f"no machine can be set aside: {misfit.not_run}"
+            )
+            if robust and misfit.named:
+                misfit = replace(misfit, set_aside=tuple(one.label for one in misfit.named))
+                whole, decoder = decoder, fit_without(factors, misfit.set_aside, empty, before)
+                decoder.take_machines(whole, misfit.set_aside)
+        if bad is not None and (written := bad.close()):
+            report.quarantine = str(written)
+    finally:
+        if bad is not None:
+            bad.discard()
+    seen = joined_ranges({} if into is None else into.context_range, report.context_range)
+    return FittedFleet(description, decoder, seen, report, misfit)
+
+
+def check_logs(
+    description: FleetDescription | PathLike,
+    logs: PathLike | Sequence[PathLike],
+    *,
+    sort: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> LogReport:
+    """Read logs without learning from them, and report what is wrong; options as in `fit`."""
+    part = as_one_part(find_sources(_listed(logs)))
+    reader = LogReader(_described(description), part, sort=sort)
+    for _ in reader.transitions(progress):
+        pass
+    reader.report.require_rows()
+    return reader.report
+
+
+class _Learnt(NamedTuple):
+    """What a part of the logs teaches: factors, whose size does not depend on its rows."""
+
+    decoder: Decoder
+    factors: FactorsByMachine
+    report: LogReport
+
+
+def _learn(
+    description: FleetDescription,
+    strict: bool,
+    alarm: bool,
+    sort: bool,
+    only: str | None,
+    keep_bad: bool,
+    part: Part,
+    told: Callable[[int, float], None] | None = None,
+) -> tuple[_Learnt, list[BadRows]]:
+    """Read a part of the logs and reduce it."""
+    reader = LogReader(description, part, strict=strict, sort=sort, keep_bad=keep_bad)
+    decoder = description.new_decoder()
+    factors = FactorsByMachine(decoder.context_map, float(np.min(decoder.noise_level)))
+    for batch in reader.transitions(told and partial(told, part.number)):
+        if only is not None:
+            batch = batch.of_machine(only)
+        batch.teach(decoder)
+        if alarm:
+            factors.add(batch)
+    return _Learnt(decoder, factors, reader.report), reader.bad or []
+
+
+def _merged(several: list[_Learnt]) -> _Learnt:
+    """What successive parts of the logs teach together."""
+    decoder, report = several[0].decoder.copy(), LogReport()
+    factors = FactorsByMachine(decoder.context_map, float(np.min(decoder.noise_level)))
+    for i, one in enumerate(several):
+        if i:
+            decoder.merge(one.decoder)
+        factors.merge(one.factors)
+        report.merge(one.report)
+    return _Learnt(decoder, factors, report)
+
+
+class _Collector:
+    """Writes the bad rows of parts in their order, however they arrive; counts what is done."""
+
+    def __init__(
+        self,
+        sizes: list[float],
+        quarantine: Quarantine | None,
+        progress: Callable[[float], None] | None,
+    ) -> None:
+        self._sizes, self._quarantine, self._progress = sizes, quarantine, progress
+        self._waiting: dict[int, list[BadRows]] = {}
+        self._next, self._done = 0, [0.0] * len(sizes)
+        self._lock, self.stopped = Lock(), False
+
+    def __call__(self, number: int, bad: list[BadRows]) -> None:
+        self.within(number, 1.0)
+        self._waiting[number] = bad
+        while self._next in self._waiting:
+            for some in self._waiting.pop(self._next):
+                if self._quarantine is not None:
+                    self._quarantine.add(some)
+            self._next += 1
+
+    def within(self, number: int, share: float) -> None:
+        """So much of a part has been read."""
+        if self.stopped:
+            raise InterruptedError
+        if self._progress is not None:
+            with self._lock:
+                self._done[number] = share
+                done = np.dot(self._done, self._sizes) / sum(self._sizes)
+                self._progress(min(round(float(done), 9), 1.0))
+
+
+def _described(description: FleetDescription | PathLike) -> FleetDescription:
+    if isinstance(description, FleetDescription):
+        return description
+    require(
+        isinstance(description, str | os.PathLike),
+        f"a fleet is a FleetDescription or the path of its fleet.toml, not {description!r}",
+    )
+    return FleetDescription.read(description)
+
+
+def _listed(logs: PathLike | Sequence[PathLike]) -> list[str]:
+    listed = list(logs) if isinstance(logs, Iterable) and not isinstance(logs, str) else [logs]
+    try:
+        return [os.fspath(log) for log in listed]
+    except TypeError as error:
+        raise InputError(f"logs are given by their paths: {error}") from None
+
+
+def _nothing(report: LogReport, only: str | None) -> str:
+    if only is not None and report.transitions:
+        return f"no machine in the logs is called '{only}'"
+    bad = f", {report.bad_rows} of them bad" if report.bad_rows else ""
+    first = "".join(f"; {places[0]}: {reason}" for reason, places in report.first_bad.items())
+    return (
+        f"the logs have {report.rows} rows{bad}, but no two successive steps of an episode: "
+        f"there is nothing to learn from{first}"
+    )

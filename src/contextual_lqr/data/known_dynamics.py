@@ -1,0 +1,90 @@
+"""Rows of Θ that need not be learnt: kinematics, and coordinates that are constant.
+
+The user writes what the next value is, such as `position + 0.1 * velocity`. It must be linear in
+states and inputs, g(c)ᵀ [x; u], with coefficients that the context map can express: then there is
+a row θ with θ G(c) = g(c)ᵀ at every context c, and it is found by least squares at a few.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.checks import read_only, require
+from contextual_lqr.context import ContextMap
+from contextual_lqr.context.expressions import parse
+from contextual_lqr.data.description import Quantity
+from contextual_lqr.errors import ContextError
+
+_CONTEXTS = 64  # where the row is fitted
+
+
+def known_row(
+    text: str,
+    states: Sequence[str],
+    inputs: Sequence[str],
+    contexts: Sequence[Quantity],
+    context_map: ContextMap,
+) -> Array:
+    """The row of Θ, (p,), for which the next value of a state is what `text` says."""
+    expression = parse(text)
+    moving = [*states, *inputs]
+    names = {*moving, *(one.name for one in contexts)}
+    odd = [name for name in expression.names if name not in names]
+    require(not odd, f"'{text}' uses {', '.join(odd)}, which is no state, input or context")
+    rng = np.random.default_rng(0)
+    values = {one.name: _between(*_finite(one), rng.random(_CONTEXTS)) for one in contexts}
+
+    def at(points: Array) -> Array:
+        """The expression at (contexts, d+m) points."""
+        given = values | {name: points[:, j] for j, name in enumerate(moving)}
+        return np.broadcast_to(expression(given), len(points)).astype(float)
+
+    n = len(moving)
+    coefficients = np.stack(
+        [at(np.broadcast_to(np.eye(n)[j], (_CONTEXTS, n))) for j in range(n)], axis=1
+    )
+    require(np.isfinite(coefficients).all(), f"'{text}' is not finite everywhere within the bounds")
+    scale = max(float(np.abs(coefficients).max()), 1e-300)
+    require(
+        np.abs(at(np.zeros((_CONTEXTS, n)))).max() <= 1e-12 * scale,
+        f"'{text}' is not 0 where states and inputs are 0: multiply its constant by a state that "
+        "is constant",
+    )
+    points = rng.normal(size=(_CONTEXTS, n))
+    with np.errstate(invalid="ignore"):
+        off = np.abs(at(points) - (coefficients * points).sum(1))
+    require(bool((off <= 1e-9 * scale * n).all()), f"'{text}' is not linear in states and inputs")
+    try:
+        G = context_map.matrices(values)
+    except ContextError as error:
+        raise ContextError(f"the context map fails within the bounds: {error}") from None
+    # θ [G(c1), G(c2), …] = [g(c1)ᵀ, g(c2)ᵀ, …], its rows scaled to one size
+    p = G.shape[1]
+    stacked = G.transpose(0, 2, 1).reshape(-1, p)
+    sizes = np.linalg.norm(stacked, axis=0)
+    sizes[sizes == 0] = 1
+    row = np.linalg.lstsq(stacked / sizes, coefficients.ravel(), rcond=1e-12)[0] / sizes
+    require(
+        np.abs(stacked @ row - coefficients.ravel()).max() <= 1e-9 * scale,
+        f"'{text}' cannot be written as Θ G(context) with this context map: a feature is missing",
+    )
+    row[np.abs(row) * sizes < 1e-12 * scale * len(row)] = 0.0  # rounding
+    nearest = np.round(row, 12)
+    exact = np.abs(nearest - row) <= 1e-13 * np.maximum(np.abs(row), 1)
+    return read_only(np.where(exact, nearest, row))
+
+
+def _between(low: float, high: float, share: Array) -> Array:
+    return np.asarray(low * (1 - share) + high * share)  # high - low may overflow
+
+
+def _finite(one: Quantity) -> tuple[float, float]:
+    """Bounds to try the context within."""
+    low, high = one.low, one.high
+    if math.isinf(low):
+        low = 1.0 if math.isinf(high) else high - 9
+    return low, low + 9 if math.isinf(high) else high

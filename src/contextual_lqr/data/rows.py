@@ -1,0 +1,213 @@
+"""Rows of a log as arrays: numbers as floats, labels as small integers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Bool, Int, Num
+from numpy import ndarray as Array
+
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.screening import BadRows
+from contextual_lqr.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+@dataclass(frozen=True)
+class Labels:
+    """Labels as small integers: row i has `names[codes[i]]`, or codes[i] itself without names."""
+
+    codes: Int[Array, " n"]
+    names: list[str] | None = None
+
+    @classmethod
+    def of(cls, series: pl.Series) -> Labels:
+        """A column of text, or of whatever else can be written as text."""
+        import polars as pl
+
+        runs = series.rle().struct.unnest()  # labels come in runs: few are looked at
+        numbers: dict[str, int] = {}
+        codes = [
+            numbers.setdefault(name, len(numbers))
+            for name in runs["value"].cast(pl.String).fill_null("")
+        ]
+        return cls(np.repeat(np.array(codes, int), runs["len"].to_numpy()), list(numbers))
+
+    def __getitem__(self, at: Array | list[int] | slice) -> Labels:
+        return Labels(self.codes[at], self.names)
+
+    @property
+    def text(self) -> list[str]:
+        """The labels themselves."""
+        codes = self.codes.tolist()
+        return [str(code) if self.names is None else self.names[code] for code in codes]
+
+    def after(self, first: Labels) -> Labels:
+        """These, and before them the one that `first` holds."""
+        if self.names is None and first.names is None:
+            return Labels(np.concatenate((first.codes, self.codes)))
+        codes, names, (label,) = self.codes, self.names, first.text
+        if names is None:  # numbers here, text there
+            values, codes = np.unique(codes, return_inverse=True)
+            names = Labels(values).text
+        names = names if label in names else [*names, label]
+        return Labels(np.concatenate(([names.index(label)], codes)), names)
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of one frame as arrays; missing and unreadable values are NaN.
+
+    A row that was carried over is the first of all. Columns are not copied to make room for it:
+    `values` are those of the frame's own rows.
+    """
+
+    frame: pl.DataFrame  # as it was read
+    source: str
+    first: int  # where its first row is in the file, counted from 1
+    origin: Int[Array, " own"]  # which rows of the frame these are
+    episode: Labels
+    step: Num[Array, " n"]  # integers where the file has them
+    machine: Labels | None
+    values: dict[str, Num[Array, " own"]]
+    carried: Rows | None = None
+
+    @classmethod
+    def of(cls, frame: pl.DataFrame, source: str, first: int, about: FleetDescription) -> Rows:
+        """What cannot be read as a number becomes NaN."""
+        import polars as pl
+
+        step, episode = frame["step"], frame["episode"]
+        values = _floats(frame, [one.name for one in about.logged], source)
+        values |= {one.name: np.ones(len(frame)) for one in about.states if one.constant}
+        if step.dtype.is_signed_integer() and not step.null_count():
+            steps = step.cast(pl.Int64).to_numpy()
+        else:
+            steps = _floats(frame, ["step"], source)["step"]
+        machine = _labels(frame["machine"], source) if "machine" in frame.columns else None
+        if episode.dtype.is_integer() and episode.dtype != pl.UInt64 and not episode.null_count():
+            episodes = Labels(episode.cast(pl.Int64).to_numpy())
+        else:
+            episodes = _labels(episode, source)
+        origin = np.arange(len(frame))
+        return cls(frame, source, first, origin, episodes, steps, machine, values)
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    @property
+    def same_episode(self) -> Bool[Array, " pairs"]:
+        """Whether each row but the first has the episode of the row before it."""
+        return np.asarray(self.episode.codes[1:] == self.episode.codes[:-1])
+
+    def column(self, name: str) -> Num[Array, " n"]:
+        """The values of all rows."""
+        if self.carried is None:
+            return self.values[name]
+        return np.concatenate((self.carried.values[name], self.values[name]))
+
+    def missing(self, name: str) -> Bool[Array, " n"]:
+        """Where there is no value, though the row is good: inputs of a last state."""
+        first = [] if self.carried is None else np.isnan(self.carried.values[name])
+        return np.concatenate((np.asarray(first, bool), np.isnan(self.values[name])))
+
+    def context(self, about: FleetDescription) -> dict[str, Array]:
+        """The columns that must not change along an episode."""
+        columns = {name: self.column(name) for name in about.context_names}
+        return columns if self.machine is None else columns | {"machine": self.machine.codes}
+
+    def originals(self, at: Array, reason: str) -> Iterator[BadRows]:
+        """Rows as they were read."""
+        if self.carried is not None:
+            if len(at) and at[0] == 0:
+                yield from self.carried.originals(at[:1], reason)
+                at = at[1:]
+            at = at - 1
+        if len(at):
+            own = self.origin[at]
+            yield BadRows(self.frame[own], self.source, own + self.first, reason)
+
+    def take(self, kept: Array) -> Rows:
+        """Some of the rows; the one carried over always."""
+        own = kept if self.carried is None else kept[1:] - 1
+        return replace(
+            self._keyed(kept),
+            origin=self.origin[own],
+            values={name: column[own] for name, column in self.values.items()},
+        )
+
+    def after(self, carried: Rows) -> Rows:
+        """The rows, and before them the one carried over."""
+        machine = self.machine
+        if machine is not None and carried.machine is not None:
+            machine = machine.after(carried.machine)
+        return replace(
+            self,
+            episode=self.episode.after(carried.episode),
+            step=np.concatenate((carried.step, self.step)),
+            machine=machine,
+            carried=carried,
+        )
+
+    def own(self) -> Rows:
+        """The rows without the one carried over."""
+        return replace(self._keyed(slice(1, None)), carried=None)
+
+    def seam(self) -> Rows:
+        """The row carried over and the first after it, as two rows of one table."""
+        pair = self.take(np.array([0, 1]))
+        values = {name: pair.column(name) for name in self.values}
+        return replace(pair, origin=np.zeros(2, int), values=values, carried=None)
+
+    def last(self) -> Rows:
+        """The last row alone."""
+        if self.carried is not None and len(self) == 1:
+            return self.carried
+        place, row = int(self.origin[-1]), self._keyed([-1])
+        return replace(
+            row,
+            frame=self.frame[place : place + 1],
+            first=self.first + place,
+            origin=np.array([0]),
+            values={name: column[-1:].copy() for name, column in self.values.items()},
+            carried=None,
+        )
+
+    def _keyed(self, kept: Array | list[int] | slice) -> Rows:
+        machine = None if self.machine is None else self.machine[kept]
+        return replace(self, episode=self.episode[kept], step=self.step[kept], machine=machine)
+
+
+def _floats(frame: pl.DataFrame, names: list[str], source: str) -> dict[str, Array]:
+    """Columns as floats; NaN where there is no number."""
+    import polars as pl
+
+    numbers = []
+    for name in names:
+        dtype, number = frame[name].dtype, pl.col(name)
+        if dtype == pl.Float64 and not frame[name].null_count():
+            continue  # as it is
+        if dtype == pl.String:
+            number = number.str.strip_chars()
+        elif not (dtype.is_numeric() or dtype == pl.Null):
+            raise InputError(f"{source}: the column '{name}' must hold numbers, not {dtype}")
+        numbers.append(number.cast(pl.Float64, strict=False).fill_null(math.nan))
+    frame = frame.with_columns(numbers)
+    return {name: frame[name].to_numpy() for name in names}
+
+
+def _labels(series: pl.Series, source: str) -> Labels:
+    import polars as pl
+
+    try:
+        return Labels.of(series)
+    except pl.exceptions.PolarsError:
+        raise InputError(
+            f"{source}: the column '{series.name}' must hold numbers or text, not {series.dtype}"
+        ) from None

@@ -1,0 +1,295 @@
+"""From rows of logs to transitions (context, x, u, x').
+
+A row is one step of one episode: its state x, the input u played there, the context. Row i + 1
+follows row i if it has the same episode and the next step; then (x, u, x') is a transition.
+
+- The last state of an episode is a row without inputs. If it is not logged, there is one transition
+  less.
+- A missing step splits an episode in two. That is counted, not refused.
+- A row is bad if a value is missing, not a number, not finite or out of bounds, if its step does
+  not come after the one before, or if its context is not that of its episode. Bad rows are counted,
+  located, and kept for the quarantine; `strict` refuses them.
+
+The last good row of a frame is carried over to the next. A part of the logs that begins in the
+middle looks back first, to know what would have been carried to it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import reduce
+
+import numpy as np
+from jaxtyping import Bool, Int, Num
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.rows import Labels, Rows
+from contextual_lqr.data.screening import (
+    PLACES,
+    BadRows,
+    Faults,
+    LogReport,
+    context_faults,
+    joined_ranges,
+    order_faults,
+    refuse_interleaved,
+    value_faults,
+)
+from contextual_lqr.data.sources import Part, last_rows, read_ahead
+from contextual_lqr.errors import InputError
+
+_LOOK_BACK = (1 << 10, 1 << 13, 1 << 16, 1 << 60)  # rows, until it is known what is carried
+
+
+Columns = tuple[dict[str, Array], list[Array], list[Array], list[Array]]
+
+
+@dataclass(frozen=True)
+class Transitions:
+    """Rows of a log that lead to the row after them: rows `at` of the columns."""
+
+    description: FleetDescription
+    rows: Rows
+    at: Int[Array, " n"]
+    begins: Bool[Array, " n"]  # with which of them an episode, or a part of a split one, begins
+
+    def __len__(self) -> int:
+        return len(self.at)
+
+    @property
+    def steps(self) -> Num[Array, " n"]:
+        """The steps they start from."""
+        return np.asarray(self.rows.step[self.at])
+
+    @property
+    def follows(self) -> Bool[Array, " n"]:
+        """Which of them go on where the transition before them here ends."""
+        return np.asarray(np.diff(self.at, prepend=-2) == 1)
+
+    def of_machine(self, name: str) -> Transitions:
+        """Those of one machine."""
+        machines = self.machines()
+        wanted = np.array([one == name for one in machines.names or ()], bool)
+        which = wanted[machines.codes]
+        return replace(self, at=self.at[which], begins=self.begins[which])
+
+    def teach(self, decoder: Decoder) -> None:
+        """Let a decoder learn them, from the columns as they were read, and who they are of."""
+        now = {name: column[:-1] for name, column in self.rows.values.items()}
+        then = {name: column[1:] for name, column in self.rows.values.items()}
+        episodes = int(np.count_nonzero(self.begins))
+        labels = self.rows.machine
+        machine = None if labels is None else labels[np.arange(len(labels.codes) - 1)].text
+        decoder.update_columns(
+            *self._sides(now, then), chosen=self.at, episodes=episodes, machine=machine
+        )
+
+    def columns(self) -> Columns:
+        """Contexts, states, inputs and next states of these transitions alone."""
+        now = {name: column[self.at] for name, column in self.rows.values.items()}
+        then = {name: column[self.at + 1] for name, column in self.rows.values.items()}
+        return self._sides(now, then)
+
+    def machines(self) -> Labels:
+        """Which machine each is of: by its label or, without labels, by equal contexts."""
+        starts = np.flatnonzero(~self.follows)  # an episode is of one machine
+        labels, at = self.rows.machine, self.at[starts]
+        if labels is not None:
+            names = labels[at].text
+        else:
+            columns = {name: self.rows.values[name] for name in self.description.context_names}
+            form = ", ".join(f"{name}=%.15g" for name in columns)
+            names = [
+                form % x for x in zip(*(c[at].tolist() for c in columns.values()), strict=True)
+            ]
+        numbers: dict[str, int] = {}
+        codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], int)
+        lengths = np.diff(np.append(starts, len(self)))
+        return Labels(np.repeat(codes, lengths), list(numbers))
+
+    def _sides(self, now: dict[str, Array], then: dict[str, Array]) -> Columns:
+        about = self.description
+        contexts = {name: now[name] for name in about.context_names}
+        inputs = [now[name] for name in about.input_names]
+        states, after = ([side[name] for name in about.state_names] for side in (now, then))
+        return contexts, states, inputs, after
+
+
+class LogReader:
+    """Reads a part of the logs, frame by frame; `report` says what has been found so far."""
+
+    def __init__(
+        self,
+        description: FleetDescription,
+        part: Part,
+        *,
+        strict: bool = False,
+        sort: bool = False,
+        keep_bad: bool = False,
+    ) -> None:
+        self.description, self.part, self.strict, self.sort = description, part, strict, sort
+        self.report = LogReport()
+        self.bad: list[BadRows] | None = [] if keep_bad else None
+        self._carry: Rows | None = None
+        self._carry_linked = False  # whether the row carried over continues the one before it
+        # Whether what is carried is what it would be had all earlier rows been read, too; and how
+        # many good rows there were since the beginning of a file.
+        self._settled = False
+        self._since = -math.inf
+        self._looking_back = False
+
+    def transitions(self, progress: Callable[[float], None] | None = None) -> Iterator[Transitions]:
+        """All of them, in batches; `progress` is told how much of the part has been read."""
+        done, size, report = 0.0, self.part.size, self.report
+        for piece in self.part.pieces:
+            source, before, first = piece.source, report.rows, piece.start + 1
+            self._new_file = piece.start == 0
+            self._since = 0 if self._new_file else -math.inf
+            for frame in read_ahead(piece.frames(self.description, sort=self.sort)):
+                if len(frame):
+                    rows = Rows.of(frame, source.name, first, self.description)
+                    first += len(frame)
+                    report.rows += len(frame)
+                    yield from self._linked(rows)
+                if progress is not None:
+                    read = (report.rows - before) / piece.rows if piece.rows else 0.5
+                    progress((done + piece.size * min(read, 1.0)) / size)
+            done += piece.size
+            if piece.start == 0:
+                report.files += 1
+                if report.rows == before:
+                    report.empty.append(source.name)
+                for name in source.unused_columns(self.description):
+                    report.unused.setdefault(name, source.name)
+        if progress is not None:
+            progress(1.0)
+
+    def _look_back(self) -> None:
+        """Find out what a reader of everything before this part would carry over to it."""
+        for rows in _LOOK_BACK if self.part.earlier else ():
+            pieces = last_rows(self.part.earlier, rows, self.description)
+            before = LogReader(self.description, Part(-1, pieces), sort=self.sort)
+            before._looking_back = True
+            for _ in before.transitions():
+                pass
+            self._carry, self._carry_linked = before._carry, before._carry_linked
+            if before._settled:
+                return
+
+    # -- one frame ---------------------------------------------------------------------------------
+
+    def _linked(self, rows: Rows) -> Iterator[Transitions]:
+        about = self.description
+        rows = self._without(rows, value_faults(rows.frame, rows.step, rows.values, about))
+        rows = self._after_carried(rows)
+        same = rows.same_episode
+        # Contexts first: a row is late only after rows that are good, which alone are carried over.
+        if (same & _changes(rows.context(about))).any():
+            rows = self._without(rows, context_faults(rows.context(about), same))
+            same = rows.same_episode
+        ahead = np.diff(rows.step)
+        if (same & (ahead <= 0)).any():
+            rows = self._without(rows, order_faults(rows.step, same))
+            same, ahead = rows.same_episode, np.diff(rows.step)
+        self._settled |= not same.all()  # with an episode everything begins anew
+        if not self._looking_back:
+            refuse_interleaved(rows.source, rows.episode.codes, same)
+        linked = same & (ahead == 1)
+        self._count_splits(rows, same & ~linked)
+        idle = rows.missing(about.input_names[0])[:-1] & linked
+        if idle.any():
+            # The state was good to arrive at; nothing is known of what followed.
+            faults = {"it has no inputs, though its episode goes on": np.append(idle, False)}
+            self._set_aside(rows, faults)
+            linked &= ~idle
+        return self._counted(rows, linked)
+
+    def _after_carried(self, rows: Rows) -> Rows:
+        """The rows, with the last good row before them if their episode may have begun there."""
+        if not len(rows):
+            return rows
+        new_file, self._new_file = self._new_file, False
+        # An episode goes on in the next file only without a gap, and not at step 0.
+        goes_on = not new_file or bool(rows.step[0] > 0)
+        if self._carry is None and goes_on:
+            self._look_back()
+        if self._carry is None:
+            return rows
+        if new_file and not (goes_on and self._seamless(self._carry, rows)):
+            self._carry_linked = False
+            return rows
+        return rows.after(self._carry)
+
+    def _seamless(self, carry: Rows, rows: Rows) -> bool:
+        if (carry.machine is None) != (rows.machine is None):
+            return False
+        pair = rows.take(np.array([0])).after(carry)
+        next_step = pair.same_episode[0] and pair.step[1] == pair.step[0] + 1
+        return bool(next_step and not _changes(pair.context(self.description))[0])
+
+    def _counted(self, rows: Rows, linked: Array) -> Iterator[Transitions]:
+        """Keeps the books, and the last row for the next frame."""
+        n, own, report, about = len(rows), len(rows.origin), self.report, self.description
+        begins = linked & ~np.concatenate(([self._carry_linked], linked[:-1]))[: len(linked)]
+        report.transitions += int(np.count_nonzero(linked))
+        report.episodes += int(np.count_nonzero(begins))
+        if own:
+            self._since += own
+            self._settled |= self._since >= 2
+            self._carry = rows.last()
+            self._carry_linked = n > 1 and bool(linked[-1])
+            columns = {name: rows.values[name] for name in about.context_names}
+            seen = {name: (float(one.min()), float(one.max())) for name, one in columns.items()}
+            report.context_range = joined_ranges(report.context_range, seen)
+        if rows.carried is not None:
+            if linked[:1].any():
+                yield Transitions(about, rows.seam(), np.array([0]), begins[:1])
+            rows, linked, begins = rows.own(), linked[1:], begins[1:]
+        if linked.any():
+            at = np.flatnonzero(linked)
+            yield Transitions(about, rows, at, begins[at])
+
+    # -- what is wrong with rows -------------------------------------------------------------------
+
+    def _without(self, rows: Rows, faults: Faults) -> Rows:
+        """The rows without the bad ones, which are counted and kept for the quarantine."""
+        if not any(bad.any() for bad in faults.values()):
+            return rows
+        return rows.take(np.flatnonzero(~self._set_aside(rows, faults)))
+
+    def _set_aside(self, rows: Rows, faults: Faults) -> Array:
+        bad, report = np.zeros(len(rows), bool), self.report
+        for reason, which in faults.items():
+            at = np.flatnonzero(which & ~bad)  # a row is counted once, for its first fault
+            bad |= which
+            if not len(at):
+                continue
+            report.bad[reason] = report.bad.get(reason, 0) + len(at)
+            places = report.first_bad.setdefault(reason, [])
+            for some in rows.originals(at[: PLACES - len(places)], reason):
+                places += [f"{some.source}, row {row}" for row in some.numbers]
+            if self.strict:
+                raise InputError(f"{places[0]}: {reason}; without --strict it would be set aside")
+            if self.bad is not None:
+                self.bad += rows.originals(at, reason)
+        return bad
+
+    def _count_splits(self, rows: Rows, gaps: Array) -> None:
+        before, report = np.flatnonzero(gaps), self.report
+        report.splits += len(before)
+        for i in before[: PLACES - len(report.first_splits)]:
+            (there,) = rows.originals(np.array([i + 1]), "")
+            jump = f"step {rows.step[i]:.0f} to {rows.step[i + 1]:.0f}"
+            (episode,) = rows.episode[[int(i)]].text
+            what = f"episode {episode} goes from {jump}"
+            report.first_splits.append(f"{there.source}, row {there.numbers[0]}: {what}")
+
+
+def _changes(columns: dict[str, Array]) -> Array:
+    """Whether each row but the first differs from the row before it."""
+    changed = (column[1:] != column[:-1] for column in columns.values())
+    return np.asarray(reduce(np.logical_or, changed, np.False_))

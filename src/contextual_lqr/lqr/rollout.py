@@ -1,0 +1,223 @@
+"""The only simulator: x' = A x + B u + w, under a policy or under whoever acts step by step.
+
+`simulate` draws the noise; `rollout` is given it, for one episode or a batch; `rollout_live` asks a
+player (an agent's episode, say) for each input and shows it each state.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr import kernels
+from contextual_lqr.checks import as_numbers, broadcast_batches, record, require
+from contextual_lqr.lqr.problem import (
+    LinearPolicy,
+    LinearSystem,
+    Trajectory,
+    apply,
+    as_states,
+    require_fit,
+)
+
+
+@runtime_checkable
+class Player(Protocol):
+    """Who acts step by step: `act` on a state, then `observe` the next, until `finished`."""
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing more to play."""
+        ...
+
+    def act(self, state: Array, /) -> Array:
+        """The input to play in this state."""
+        ...
+
+    def observe(self, state: Array, /) -> None:
+        """The state that came of it."""
+        ...
+
+
+def simulate(
+    policy: LinearPolicy,
+    system: LinearSystem,
+    start: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    state_bound: float | ArrayLike | None = None,
+) -> Trajectory:
+    """Play the policy on the system, with noise drawn from `rng`.
+
+    Parameters
+    ----------
+    policy, system : LinearPolicy, LinearSystem
+        What is played on what. Without a bound they may be batches, which broadcast.
+    start : array_like, (..., d)
+        The first state, or a batch of them.
+    rng : numpy.random.Generator
+        Where the noise comes from. All of an episode's is drawn at once, so that how far the
+        episode gets does not change what is drawn after it.
+    state_bound : float or array_like, (d,), optional
+        Stop one episode after the first state with a larger coordinate.
+
+    Returns
+    -------
+    Trajectory
+        As long as what was played. One episode whose state overflows is stopped before that.
+
+    Raises
+    ------
+    InputError
+        If sizes do not fit together, or an episode of a batch overflows.
+
+    Examples
+    --------
+    >>> system = clqr.LinearSystem([[0.9]], [[1.0]], noise=[[0.01]])
+    >>> policy = clqr.LinearPolicy(np.full((10, 1, 1), -0.4))
+    >>> clqr.simulate(policy, system, [1.0], np.random.default_rng(0))
+    <Trajectory: states 1, inputs 1, steps 10>
+    """
+    x = as_states("start", start, system.state_size)
+    batch, bound = _checked(policy, system, x, state_bound)
+    shocks = rng.standard_normal((*batch, policy.gains.shape[-3], system.state_size))
+    shocks = np.einsum("...ij,...hj->...hi", system.noise_factor, shocks)
+    return _played(policy, system, x, shocks, batch, bound=bound)
+
+
+def rollout(
+    policy: LinearPolicy,
+    system: LinearSystem,
+    start: ArrayLike,
+    shocks: Float[Array, "*shocks steps d"],
+    *,
+    offsets: Float[Array, "*offsets steps m"] | None = None,
+    input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+    state_bound: float | ArrayLike | None = None,
+    largest: float | None = None,
+) -> Trajectory:
+    """Play the policy with the noise given: x' = A x + B u + shock, u = K x + offset.
+
+    Parameters
+    ----------
+    policy, system, start
+        As for `simulate`.
+    shocks : array, (..., H-1, d)
+        The noise of each step.
+    offsets : array, (..., H-1, m), optional
+        What is added to the policy's inputs.
+    input_bounds : pair of array_like, optional
+        The lowest and the highest inputs, to which all are clipped.
+    state_bound : float or array_like, (d,), optional
+        Stop one episode after the first state with a larger coordinate.
+    largest : float, optional
+        Hold states within ± this, so that a run of a batch that explodes stays finite.
+
+    Returns
+    -------
+    Trajectory
+        As long as what was played. One episode whose state overflows is stopped before that.
+
+    Raises
+    ------
+    InputError
+        If sizes do not fit together, or an episode of a batch overflows and `largest` is not given.
+    """
+    x = as_states("start", start, system.state_size)
+    others = {"shocks": shocks} if offsets is None else {"shocks": shocks, "offsets": offsets}
+    for name, array in others.items():
+        steps = policy.gains.shape[-3]
+        size = system.state_size if name == "shocks" else system.input_size
+        require(
+            array.shape[-2:] == (steps, size),
+            f"{name} must have shape (..., {steps}, {size}), not {array.shape}",
+        )
+    leading = {name: array.shape[:-2] for name, array in others.items()}
+    batch, bound = _checked(policy, system, x, state_bound, leading)
+    return _played(policy, system, x, shocks, batch, offsets, input_bounds, bound, largest)
+
+
+def rollout_live(
+    player: Player, system: LinearSystem, start: ArrayLike, shocks: Float[Array, "steps d"]
+) -> Trajectory:
+    """One episode of a player, until it is finished, the noise is used up, or a state overflows."""
+    states, inputs = [as_states("start", start, system.state_size)], []
+    for shock in shocks:
+        if player.finished:
+            break
+        u = player.act(states[-1])
+        with np.errstate(over="ignore", invalid="ignore"):
+            x = system.A @ states[-1] + system.B @ u + shock
+        if not np.isfinite(x).all():
+            break
+        player.observe(x)
+        states.append(x)
+        inputs.append(u)
+    return Trajectory(np.array(states), np.array(inputs).reshape(-1, system.input_size))
+
+
+def _checked(
+    policy: LinearPolicy,
+    system: LinearSystem,
+    x: Array,
+    state_bound: float | ArrayLike | None,
+    leading: dict[str, tuple[int, ...]] | None = None,
+) -> tuple[tuple[int, ...], Array | None]:
+    """The common batch shape, and the bound as an array of d."""
+    require_fit(policy, system)
+    batches = {"policy": policy.gains.shape[:-3], "system": system.batch_shape}
+    batch = broadcast_batches({**batches, "start": x.shape[:-1], **(leading or {})})
+    if state_bound is None:
+        return batch, None
+    d, bound = system.state_size, as_numbers("state_bound", state_bound, "(d,)", 0)
+    require(not batch, f"a state bound stops one episode, but these are a batch of {batch}")
+    require(
+        bound.shape in ((), (d,)) and bool((bound > 0).all()),
+        f"state_bound must be positive, a number or {d} of them, not {state_bound!r}",
+    )
+    return batch, np.full(d, bound)
+
+
+def _played(
+    policy: LinearPolicy,
+    system: LinearSystem,
+    x: Array,
+    shocks: Array,
+    batch: tuple[int, ...],
+    offsets: Array | None = None,
+    input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+    bound: Array | None = None,
+    largest: float | None = None,
+) -> Trajectory:
+    K, A, B = policy.gains, system.A, system.B
+    steps, m, d = K.shape[-3:]
+    if not batch and input_bounds is None and largest is None:
+        states, inputs = kernels.roll_out(A, B, K, x, shocks, offsets=offsets, bound=bound)
+        return record(object.__new__(Trajectory), states=states, inputs=inputs)  # ours, and finite
+    states, inputs = np.empty((*batch, steps + 1, d)), np.empty((*batch, steps, m))
+    states[..., 0, :] = x
+    with np.errstate(over="ignore", invalid="ignore"):
+        for h in range(steps):
+            u = apply(K[..., h, :, :], states[..., h, :])
+            if offsets is not None:
+                u = u + offsets[..., h, :]
+            if input_bounds is not None:
+                u = np.clip(u, *input_bounds)
+            x = apply(A, states[..., h, :]) + apply(B, u) + shocks[..., h, :]
+            if largest is not None:
+                x = np.clip(np.where(np.isnan(x), largest, x), -largest, largest)
+            states[..., h + 1, :], inputs[..., h, :] = x, u
+    if batch:
+        fine = np.isfinite(states).all() and np.isfinite(inputs).all()
+        require(fine, "an episode of this batch overflows: simulate it alone, or with a bound")
+        return Trajectory(states, inputs)
+    # One episode ends before a step that overflows, and after a state beyond the bound.
+    overflows = ~(np.isfinite(states[1:]).all(-1) & np.isfinite(inputs).all(-1))
+    beyond = np.zeros(steps + 1, bool) if bound is None else (np.abs(states) > bound).any(-1)
+    ends = [*np.flatnonzero(overflows)[:1], *np.flatnonzero(beyond)[:1], steps]
+    n = int(min(ends))
+    return Trajectory(states[: n + 1], inputs[:n])

@@ -1,0 +1,393 @@
+"""Finite-horizon linear-quadratic control: the solution, any policy's cost, a gradient.
+
+The problem is stated in `problem.py`. The sign is the paper's: u = K x. (python-control writes
+u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr import kernels
+from contextual_lqr.checks import (
+    all_finite,
+    as_numbers,
+    as_symmetric,
+    broadcast_batches,
+    read_only,
+    record,
+    require,
+    require_semi_definite,
+)
+from contextual_lqr.display import Displayed
+from contextual_lqr.errors import InputError, UnsolvableError
+from contextual_lqr.lqr.problem import (
+    LinearPolicy,
+    LinearSystem,
+    ModelUncertainty,
+    QuadraticCost,
+    apply,
+    as_states,
+    require_fit,
+)
+
+
+class Status(IntEnum):
+    """How the solution of one member of a batch ended."""
+
+    SOLVED = kernels.SOLVED
+    NOT_POSITIVE_DEFINITE = kernels.NOT_POSITIVE_DEFINITE
+    NOT_FINITE = kernels.NOT_FINITE
+    INACCURATE = kernels.INACCURATE
+
+
+_REASONS = {
+    Status.NOT_POSITIVE_DEFINITE: "R + BᵀPB is not positive definite",
+    Status.NOT_FINITE: "the value matrix leaves the finite numbers",
+    Status.INACCURATE: "the system is so unstable that too many digits are lost",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Solution(Displayed):
+    """The optimal policy of every member of a batch, and its value xᵀ P[h] x + c[h].
+
+    A member that could not be solved says so in `status`: its gains and value matrices are NaN,
+    its value constants and its cost infinite.
+
+    Attributes
+    ----------
+    policy : LinearPolicy
+        The optimal one.
+    value_matrices, value_constants : array, (..., H, d, d) and (..., H)
+        P and c of every step, the last state's included.
+    status, failed_step : array of int, (...)
+        A `Status` for each member, and the step (from 1) where it failed, 0 if it did not.
+    """
+
+    policy: LinearPolicy
+    value_matrices: Float[Array, "*batch H d d"]
+    value_constants: Float[Array, "*batch H"]
+    status: Int[Array, "*batch"]
+    failed_step: Int[Array, "*batch"]
+
+    @property
+    def solved(self) -> np.bool_ | Bool[Array, "*batch"]:
+        """Whether each member was solved."""
+        return np.asarray(self.status == kernels.SOLVED)[()]
+
+    def cost(self, start: ArrayLike) -> np.float64 | Float[Array, "*batch"]:
+        """The optimal expected cost J₁* from `start`, (..., d); inf for a member not solved."""
+        x = as_states("start", start, self.value_matrices.shape[-1])
+        broadcast_batches({"solution": self.status.shape, "start": x.shape[:-1]})
+        with np.errstate(over="ignore", invalid="ignore"):
+            Px = apply(self.value_matrices[..., 0, :, :], x)
+            J = np.asarray(np.vecdot(x, Px) + self.value_constants[..., 0])
+        return _or_infinite(J)
+
+    def _facts(self) -> dict[str, object]:
+        facts = self.policy._facts()
+        if not self.status.ndim:
+            reason = _REASONS.get(Status(int(self.status)), "solved")
+            return {
+                **facts,
+                "status": reason if self.solved else f"{reason}, step {self.failed_step}",
+            }
+        return {**facts, "status": f"{int(self.solved.sum())} of {self.status.size} solved"}
+
+
+class CostGradient(NamedTuple):
+    """∂J₁*/∂A and ∂J₁*/∂B, shaped like A and B; NaN for a member that cannot be solved."""
+
+    dA: Float[Array, "*batch d d"]
+    dB: Float[Array, "*batch d m"]
+
+
+def solve(
+    system: LinearSystem,
+    cost: QuadraticCost,
+    *,
+    uncertainty: ModelUncertainty | None = None,
+    check: bool = False,
+) -> Solution:
+    """The optimal policy and its value, by one backward pass (eq. optimal-value, ph, km).
+
+    Parameters
+    ----------
+    system, cost : LinearSystem, QuadraticCost
+        What is controlled, and what it costs; batches broadcast against each other.
+    uncertainty : ModelUncertainty, optional
+        Hedge against systems that vary about this one.
+    check : bool
+        Raise if a member has no solution; otherwise its `status` says so, and nothing is raised.
+
+    Returns
+    -------
+    Solution
+
+    Raises
+    ------
+    InputError
+        If sizes or batches do not fit together.
+    UnsolvableError
+        With `check`: it names the first member without a solution, and the step.
+
+    Examples
+    --------
+    >>> system = clqr.LinearSystem([[1, 0.5], [0, 0.9]], [[0], [0.5]])
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(2)] * 15, R=[np.eye(1)] * 14)
+    >>> solution = clqr.solve(system, cost)
+    >>> solution
+    <Solution: states 2, inputs 1, steps 14, status solved>
+    >>> print(f"{solution.cost([1.0, 0.0]):.4f}")
+    4.5404
+    """
+    shape, found = _run(system, cost, uncertainty=uncertainty, gains=True, values=True)
+    solution = Solution(
+        record(object.__new__(LinearPolicy), gains=_unflatten(found.gains, shape)),
+        _unflatten(found.values, shape),
+        _unflatten(found.constants, shape),
+        _unflatten(found.status, shape),
+        _unflatten(found.failed_step, shape),
+    )
+    if check and found.status.any():
+        raise UnsolvableError(_failure(solution, cost.horizon))
+    return solution
+
+
+def optimal_policy(system: LinearSystem, cost: QuadraticCost) -> LinearPolicy:
+    """The policy alone, to the bit that of `solve`; its gains are NaN for a member not solved."""
+    shape, found = _run(system, cost, gains=True)
+    return record(object.__new__(LinearPolicy), gains=_unflatten(found.gains, shape))
+
+
+def optimal_cost(
+    system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+) -> np.float64 | Float[Array, "*batch"]:
+    """J₁* alone: what `solve(system, cost).cost(start)` says, without keeping gains or values.
+
+    Parameters
+    ----------
+    system, cost : LinearSystem, QuadraticCost
+        As for `solve`.
+    start : array_like, (..., d)
+        The first state, or a batch of them.
+
+    Returns
+    -------
+    float or array
+        One number a member; inf for one that cannot be solved.
+
+    Raises
+    ------
+    InputError
+        If sizes or batches do not fit together.
+
+    Examples
+    --------
+    >>> system = clqr.LinearSystem([[1, 0.5], [0, 0.9]], [[0], [0.5]])
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(2)] * 15, R=[np.eye(1)] * 14)
+    >>> clqr.optimal_cost(system, cost, [[1, 0], [0, 1]]).round(4)
+    array([4.5404, 4.873 ])
+    """
+    shape, found = _run(system, cost, start=start)
+    return _or_infinite(_unflatten(found.cost, shape))
+
+
+def policy_cost(
+    policy: LinearPolicy,
+    system: LinearSystem,
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    dither: ArrayLike | None = None,
+) -> np.float64 | Float[Array, "*batch"]:
+    """The exact expected cost of any linear policy on any system.
+
+    Parameters
+    ----------
+    policy, system, cost : LinearPolicy, LinearSystem, QuadraticCost
+        What is played, on what, at which price. Batches broadcast against each other.
+    start : array_like, (..., d)
+        The first state, or a batch of them.
+    dither : array_like, (..., H-1, m, m), optional
+        The covariance of noise that is added to the inputs at each step.
+
+    Returns
+    -------
+    float or array
+        One number a member; inf where it overflows.
+
+    Raises
+    ------
+    InputError
+        If sizes or batches do not fit together, or a dither is no covariance.
+
+    Examples
+    --------
+    >>> system = clqr.LinearSystem([[1, 0.5], [0, 0.9]], [[0], [0.5]])
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(2)] * 15, R=[np.eye(1)] * 14)
+    >>> idle = clqr.LinearPolicy(np.zeros((14, 1, 2)))
+    >>> float(clqr.policy_cost(idle, system, cost, [1, 0]))
+    15.0
+    """
+    E = None
+    if dither is not None:
+        E = as_symmetric("dither", as_numbers("dither", dither, "(..., H-1, m, m)", 3))
+        require(E.shape[-3:] == cost.R.shape[-3:], f"dither must have R's shape, not {E.shape}")
+        require_semi_definite("dither, a covariance,", E)
+    shape, found = _run(system, cost, start=start, policy=policy, dither=E)
+    return _or_infinite(_unflatten(found.cost, shape))
+
+
+def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -> CostGradient:
+    """The exact gradient of J₁* by the dynamics: one backward and one forward pass.
+
+    By the envelope theorem the optimal gains may be held fixed:
+    ∇J = 2 Σ_h P[h+1] (A + B K[h]) X[h] (I; K[h])ᵀ, X[h] the second moment of x[h].
+
+    Parameters
+    ----------
+    system, cost, start
+        As for `optimal_cost`.
+
+    Returns
+    -------
+    CostGradient
+        Its `dA` and `dB`; NaN for a member that cannot be solved.
+
+    Raises
+    ------
+    InputError
+        If sizes or batches do not fit together.
+
+    Examples
+    --------
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(1)] * 2, R=[np.eye(1)])
+    >>> clqr.cost_gradient(clqr.LinearSystem([[1.0]], [[1.0]]), cost, [1.0])
+    CostGradient(dA=array([[1.]]), dB=array([[-0.5]]))
+    """
+    return cost_and_gradient(system, cost, start)[1]
+
+
+def cost_and_gradient(
+    system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
+    """J₁* and its gradient, from the same two passes."""
+    shape, found = _run(system, cost, start=start, gradient=True)
+    gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
+    return _or_infinite(_unflatten(found.cost, shape)), gradient
+
+
+def policy_cost_and_gradient(
+    policy: LinearPolicy, system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
+    """The cost of a given policy, and its gradient by the dynamics: the same two passes.
+
+    The formula of `cost_gradient` holds for any gains, with P the value of the policy.
+    """
+    shape, found = _run(system, cost, start=start, policy=policy, gradient=True)
+    gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
+    return _or_infinite(_unflatten(found.cost, shape)), gradient
+
+
+def _run(
+    system: LinearSystem,
+    cost: QuadraticCost,
+    *,
+    start: ArrayLike | None = None,
+    policy: LinearPolicy | None = None,
+    dither: Array | None = None,
+    uncertainty: ModelUncertainty | None = None,
+    **wanted: bool,
+) -> tuple[tuple[int, ...], kernels.Outcome]:
+    """Bring everything to one batch axis, and run the recursions on it."""
+    d, m = system.state_size, system.input_size
+    if (cost.state_size, cost.input_size) != (d, m):
+        raise InputError(
+            f"the system has {d} states and {m} inputs, but the cost is for {cost.state_size} "
+            f"states and {cost.input_size} inputs"
+        )
+    batches = {"system": system.batch_shape, "cost": cost.batch_shape}
+    x = gains = None
+    if start is not None:
+        x = as_states("start", start, d)
+        batches["start"] = x.shape[:-1]
+    if policy is not None:
+        gains = policy.gains
+        require_fit(policy, system)
+        require(
+            gains.shape[-3] == cost.horizon - 1,
+            f"the policy has {gains.shape[-3]} steps, but the cost {cost.horizon - 1}",
+        )
+        batches["policy"] = gains.shape[:-3]
+    if dither is not None:
+        batches["dither"] = dither.shape[:-3]
+    if uncertainty is not None:
+        sizes = uncertainty.covariances.shape[-3:-1]
+        require(
+            sizes == (d, d + m), f"the uncertainty is for sizes {sizes}, the system {(d, d + m)}"
+        )
+        batches["uncertainty"] = uncertainty.covariances.shape[:-3]
+    shape = broadcast_batches(batches)
+    found = kernels.recursions(
+        _flatten(system.A, 2, shape),
+        _flatten(system.B, 2, shape),
+        _flatten(cost.Q, 3, shape),
+        _flatten(cost.R, 3, shape),
+        None if cost.N is None else _flatten(cost.N, 3, shape),
+        _flatten(system.noise, 2, shape) if system.has_noise else None,
+        start=None if x is None else _flatten(x, 1, shape),
+        policy=None if gains is None else _flatten(gains, 3, shape),
+        dither=None if dither is None else _flatten(dither, 3, shape),
+        covariances=None if uncertainty is None else _flatten(uncertainty.covariances, 3, shape),
+        batch=math.prod(shape),
+        threads=kernels.threads(),
+        **wanted,
+    )
+    return shape, found
+
+
+def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
+    """One leading axis: as long as the batch, or 1 where all members share the array."""
+    leading, own = array.shape[:-core], array.shape[-core:]
+    if own[0]:  # the usual cases, and quick
+        if not leading:
+            return array[None]
+        if leading == batch and len(batch) == 1:
+            return array
+    if leading != batch and any(size != 1 for size in leading):
+        array = np.ascontiguousarray(np.broadcast_to(array, batch + own))
+    return array.reshape(-1, *own) if own[0] else np.zeros((1, *own))
+
+
+def _unflatten(array: Array | None, batch: tuple[int, ...]) -> Array:
+    assert array is not None  # it was asked for
+    if len(batch) != 1:
+        array = array.reshape(batch + array.shape[1:]) if batch else array[0, ...]
+    return read_only(array)
+
+
+def _or_infinite(cost: Float[Array, "*batch"]) -> np.float64 | Float[Array, "*batch"]:
+    """NaN is what overflow leaves of terms with different signs, or a member without solution."""
+    if all_finite(cost):  # the usual case, and quick
+        return cost[()]
+    return np.where(np.isnan(cost), np.inf, cost)[()]
+
+
+def _failure(solution: Solution, horizon: int) -> str:
+    failed = np.argwhere(solution.status != Status.SOLVED)
+    first = tuple(int(i) for i in failed[0])
+    where = f"member {first[0] if len(first) == 1 else first}: " if first else ""
+    others = f" ({len(failed)} members of the batch failed)" if len(failed) > 1 else ""
+    reason = _REASONS[Status(int(solution.status[first]))]
+    step = int(solution.failed_step[first])
+    return f"{where}{reason}{f' at step {step} of {horizon - 1}' if step else ''}{others}"

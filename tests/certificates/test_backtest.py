@@ -1,0 +1,108 @@
+"""Certificates held against machines left out: what is counted, what is refused, what is kept."""
+
+import numpy as np
+import pytest
+from numpy.random import default_rng
+
+from contextual_lqr import Decoder, InputError, QuadraticCost, certify, certify_many
+from contextual_lqr.certificates.backtest import FEWEST, backtest
+from contextual_lqr.certificates.fleet_check import fleet_check
+from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
+
+COST = QuadraticCost(np.broadcast_to(np.eye(2), (10, 2, 2)), 0.1 * np.ones((9, 1, 1)))
+START = np.array([1.0, 0.0])
+
+
+def test_machines_that_obey_the_law_are_trusted_rightly() -> None:
+    decoder, _ = learnt(24, 0.0, default_rng(0))
+    found = backtest(decoder, COST, START)
+    assert [one.machine for one in found.machines] == [f"m{i}" for i in range(24)]
+    assert all(one.rows == 30 for one in found.machines)
+    assert found.counted
+    assert (found.trusted, found.wrongly) == (24, 0)
+    assert found.hedge == 0
+    assert "24 of 24 machines would have been trusted" in str(found)
+
+
+def test_counts_are_those_of_the_machines() -> None:
+    decoder, _ = learnt(24, 0.05, default_rng(1))
+    found = backtest(decoder, COST, START, trusted_excess=0.2)
+    trusted = [one for one in found.machines if one.trusted]
+    assert found.trusted == len(trusted) == sum(o.claimed_excess <= 0.2 for o in found.machines)
+    assert found.wrongly == sum(one.realised_excess > 0.05 for one in trusted)
+    written = found.as_dict()
+    assert (written["trusted"], written["wrongly"]) == (found.trusted, found.wrongly)
+    assert len(written["machines"]) == 24
+    # No more than one machine of twenty is above what was claimed, once claims are scaled.
+    above = sum(one.realised_excess > one.claimed_excess * (1 + 1e-9) for one in found.machines)
+    assert above <= 24 - np.ceil(0.95 * 25)
+    assert found.factor >= 1
+
+
+def test_too_few_machines_cannot_show_95_percent() -> None:
+    decoder, _ = learnt(FEWEST - 1, 0.05, default_rng(2))
+    found = backtest(decoder, COST, START)
+    assert not found.counted
+    assert found.factor == 1
+    assert found.widening == (0, 0)
+    assert "fewer than 19 machines cannot show 95 %" in str(found)
+    enough, _ = learnt(FEWEST, 0.05, default_rng(2))
+    assert backtest(enough, COST, START).counted
+
+
+def test_less_than_two_machines_are_refused() -> None:
+    alone, _ = learnt(1, 0.0, default_rng(3))
+    apart = Decoder(context_map(), 1e-4, noise_level=NOISE, deviations=None)
+    rng = default_rng(3)
+    apart.update(contexts(2)[0], episode(machines(2, 0.0, rng)[0], 20, rng))
+    for decoder in (alone, apart):
+        with pytest.raises(InputError, match="it needs two at least, kept apart"):
+            backtest(decoder, COST, START)
+    with pytest.raises(InputError, match="start must be 2 numbers"):
+        backtest(alone, COST, [1.0, 2.0, 3.0])
+
+
+def test_the_check_is_kept_until_data_come() -> None:
+    decoder, _ = learnt(20, 0.05, default_rng(4))
+    first = fleet_check(decoder, COST, START)
+    assert fleet_check(decoder, COST, START) is first
+    assert fleet_check(decoder, COST, 2 * START) is not first  # another task
+    rng = default_rng(5)
+    twin = decoder.copy()
+    twin.update({"inertia": 1.0}, episode(machines(20, 0.0, rng)[9], 15, rng), machine="more")
+    assert not twin.kept
+    assert fleet_check(twin, COST, START) is not first
+    assert fleet_check(decoder, COST, START) is first
+
+
+def test_a_certificate_knows_a_machine_by_its_own_data() -> None:
+    rng = default_rng(6)
+    decoder, _ = learnt(30, 0.1, rng)
+    context, M = {"inertia": 1.1}, machines(30, 0.1, rng)[15]
+    for _ in range(8):
+        decoder.update(context, episode(M, 15, rng), machine="own")
+    never, own = (
+        certify(decoder, context, COST, START, machine=label, bounds=False)
+        for label in (None, "own")
+    )
+    assert own.likely_excess < never.likely_excess
+    both = certify_many(decoder, [context] * 2, COST, START, machine=[None, "own"], bounds=False)
+    assert both[0].likely_excess == pytest.approx(never.likely_excess, rel=1e-6)
+    assert both[1].likely_excess == pytest.approx(own.likely_excess, rel=1e-6)
+
+
+def test_findings_lower_trust() -> None:
+    """Measured with error, machines contradict the model: trust becomes caution, and says why."""
+    rng = default_rng(7)
+    decoder = Decoder(context_map(), 1e-4, noise_level=NOISE)
+    exact = decoder.copy()
+    for i, (context, M) in enumerate(zip(contexts(24), machines(24, 0.0, rng), strict=True)):
+        for _ in range(3):
+            run = episode(M, 25, rng, noise=1e-3)
+            exact.update(context, run, machine=f"m{i}")
+            seen = run.states + 0.02 * rng.standard_normal(run.states.shape)
+            decoder.update(context, type(run)(seen, run.inputs), machine=f"m{i}")
+    sound, found = (certify(one, {"inertia": 1.1}, COST, START) for one in (exact, decoder))
+    assert sound.verdict == "trust"
+    assert found.verdict == "caution"
+    assert "error" in found.reason

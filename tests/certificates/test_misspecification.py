@@ -1,0 +1,301 @@
+"""Tests of misspecification: the right p-values, quiet where the model holds, loud where not."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy import ndarray as Array
+from scipy import stats
+
+from contextual_lqr.belief.machine_store import lagged_rows
+from contextual_lqr.certificates.misspecification import (
+    Finding,
+    misspecification,
+)
+from contextual_lqr.errors import InputError
+
+D, M_INPUTS = 2, 1
+LAW = np.array([[1.0, 0.2, 0.0], [-0.2, 0.9, 0.2]])  # and how it changes with the context:
+SLOPE = np.array([[0.0, 0.0, 0.0], [-0.1, 0.05, 0.1]])
+GAIN = np.array([[-0.5, -0.8]])
+
+
+class Machine(NamedTuple):
+    """The rows [y, y before, sign y, x'] of a machine, and its context matrix."""
+
+    rows: Array
+    G: Array
+
+
+def machines(
+    rng: np.random.Generator,
+    count: int = 20,
+    episodes: int = 2,
+    steps: int = 25,
+    *,
+    noise: Array | float = 0.05,
+    dither: float = 0.5,
+    late: bool = False,
+    error: float = 0.0,
+    friction: float = 0.0,
+    memory: float = 0.0,
+    variation: float = 0.0,
+    degrees: float = np.inf,
+) -> list[Machine]:
+    """A fleet of [A, B] = LAW + c SLOPE, or one that breaks this in the way asked for."""
+    found = []
+    for c in rng.uniform(-1, 1, count):
+        law = (LAW + c * SLOPE) * (1 + variation * rng.standard_normal(LAW.shape))
+        rows = []
+        for _ in range(episodes):
+            x, before, w = rng.standard_normal(D), np.zeros(M_INPUTS), np.zeros(D)
+            states, inputs = [x + error * rng.standard_normal(D)], []
+            for _ in range(steps):
+                u = GAIN @ states[-1] + dither * rng.standard_normal(M_INPUTS)
+                shock = rng.standard_normal(D) if np.isinf(degrees) else rng.standard_t(degrees, D)
+                w = memory * w + noise * shock
+                acting = (before if late else u) - friction * np.sign(x[1])
+                x = law @ np.concatenate((x, acting)) + w
+                before = u
+                states.append(x + error * rng.standard_normal(D))
+                inputs.append(u)
+            rows.append(lagged_rows(np.array(states), np.array(inputs)))
+        found.append(Machine(np.concatenate(rows), np.vstack((np.eye(3), c * np.eye(3)))))
+    return found
+
+
+def findings(fleet: list[Machine], **options: object) -> list[Finding]:
+    """The findings of a fleet given by its rows."""
+    factors = []
+    for one in fleet:
+        R = np.linalg.qr(one.rows, mode="r")
+        k = R.shape[1]
+        factors.append(np.vstack((R, np.zeros((k - len(R), k)))))
+    counts = np.array([len(one.rows) for one in fleet])
+    return misspecification(np.stack(factors), counts, np.stack([m.G for m in fleet]), **options)  # type: ignore[arg-type]
+
+
+def p_values(fleet: list[Machine]) -> dict[str, float]:
+    """Of all tests, by name."""
+    names = {"late input": "omission", "memory": "omission"}
+    return {names.get(f.kind, f.kind): f.p_value for f in findings(fleet, level=np.inf)}
+
+
+def kinds(fleet: list[Machine]) -> set[str]:
+    """What was found."""
+    return {f.kind for f in findings(fleet)}
+
+
+# -- against an independent computation ----------------------------------------------------------
+
+
+def residual(X: Array, y: Array) -> tuple[float, int]:
+    """The squares that least squares leave, and the rank, by the pseudo-inverse."""
+    scale = np.linalg.norm(X, axis=0)
+    X = X / np.where(scale > 0, scale, 1)
+    left = y - X @ (np.linalg.pinv(X, rcond=1e-9) @ y)
+    return float(left @ left), int(np.linalg.matrix_rank(X, tol=1e-8)) if X.any() else 0
+
+
+def by_rows(fleet: list[Machine]) -> dict[str, float]:
+    """Textbook F tests of each machine, from the rows themselves, added up as χ²."""
+    y = D + M_INPUTS
+    Z = np.concatenate([m.rows[:, :y] @ m.G.T for m in fleet])
+    after = np.concatenate([m.rows[:, -D:] for m in fleet])
+    theta = np.linalg.lstsq(Z, after, rcond=None)[0].T
+    total = sum(residual(m.rows[:, :y], m.rows[:, -1])[1] for m in fleet)
+    spent = residual(Z, after[:, 0])[1] / total  # the share of freedom that goes into Θ
+    found: dict[str, list[float]] = {}
+    for r in range(D):
+        names = ("correlated errors", "omission", "nonlinear", "machines differ")
+        pooled = {name: np.zeros(2) for name in names}
+        for m in fleet:
+            Y, before, x = m.rows[:, :y], m.rows[:, y : 2 * y], m.rows[:, r - D]
+            law = (theta @ m.G)[r]
+            own, rank = residual(Y, x)
+            with_lag, more = residual(np.column_stack((Y, before @ law)), x)
+            with_all, most = residual(np.hstack((Y, before)), x)
+            signs = np.sign(Y)
+            with_signs, enough = residual(np.hstack((Y, signs)), x)
+            off = float(((x - Y @ law) ** 2).sum())
+            for name, explained, q, left, free in (
+                ("correlated errors", own - with_lag, more - rank, with_lag, len(x) - more),
+                ("omission", own - with_all, most - rank, with_all, len(x) - most),
+                ("nonlinear", own - with_signs, enough - rank, with_signs, len(x) - enough),
+                ("machines differ", off - own, rank * (1 - spent), own, len(x) - rank),
+            ):
+                if q > 0 and free > 0:
+                    F = explained / q / (left / free)
+                    pooled[name] += stats.chi2.isf(stats.f.sf(F, q, free), q), q
+        for name, (chi, q) in pooled.items():
+            found.setdefault(name, []).append(stats.chi2.sf(chi, q))
+    return {name: min(1.0, D * min(p)) for name, p in found.items()}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("broken", [{}, {"memory": 0.1}, {"variation": 0.02}])
+def test_p_values_are_those_of_textbook_regressions(seed: int, broken: dict[str, float]) -> None:
+    fleet = machines(np.random.default_rng(seed), 5, **broken)  # type: ignore[arg-type]
+    expected, found = by_rows(fleet), p_values(fleet)
+    assert found.keys() == expected.keys()
+    for name, p in expected.items():
+        assert found[name] == pytest.approx(p, rel=1e-6, abs=1e-12), name
+
+
+def test_inputs_without_dither_cost_no_degree_of_freedom_twice() -> None:
+    """u = K x makes columns dependent: ranks are counted, as the pseudo-inverse counts them."""
+    fleet = machines(np.random.default_rng(1), 6, dither=0.0)
+    expected, found = by_rows(fleet), p_values(fleet)
+    for name, p in expected.items():
+        assert found[name] == pytest.approx(p, rel=1e-6), name
+
+
+def test_a_machine_at_rest_and_one_with_few_rows_say_no_more_than_they_know() -> None:
+    fleet = machines(np.random.default_rng(2), 6)
+    usual = p_values(fleet)
+    resting = Machine(np.zeros((40, 11)), fleet[0].G)
+    short = Machine(fleet[0].rows[:2], fleet[0].G)  # two rows, which any law fits
+    assert p_values([*fleet, resting]) == pytest.approx(usual, rel=1e-9)
+    assert by_rows([*fleet, short]) == pytest.approx(p_values([*fleet, short]), rel=1e-6)
+    assert set(p_values([short, resting]).values()) == {1.0}
+
+
+@given(sizes=st.lists(st.integers(-8, 12), min_size=3, max_size=3), seed=st.integers(0, 1000))
+@settings(max_examples=20, deadline=None)
+def test_units_do_not_matter(sizes: list[int], seed: int) -> None:
+    fleet = machines(np.random.default_rng(seed), 9, 1, 15)
+    unit = 10.0 ** np.array(sizes)
+    columns = np.concatenate((unit, unit, np.ones(3), unit[:D]))
+    scaled = [Machine(m.rows * columns, m.G) for m in fleet]  # G = φ ⊗ I, in any units
+    assert p_values(scaled) == pytest.approx(p_values(fleet), rel=1e-5)
+
+
+def test_the_order_of_machines_does_not_matter() -> None:
+    fleet = machines(np.random.default_rng(3), 12)
+    assert p_values(fleet[::-1]) == pytest.approx(p_values(fleet), rel=1e-9)
+
+
+# -- quiet where the model holds -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("degrees", [np.inf, 3.0])
+@pytest.mark.parametrize(("count", "episodes", "steps"), [(2, 3, 40), (12, 1, 12), (40, 2, 20)])
+def test_few_false_alarms(count: int, episodes: int, steps: int, degrees: float) -> None:
+    """Four tests at 1 % on 30 fleets: 1.2 alarms are expected, six are improbable (2e-3)."""
+    alarms = 0
+    for seed in range(30):
+        rng = np.random.default_rng([seed, count])
+        alarms += len(findings(machines(rng, count, episodes, steps, degrees=degrees)))
+    assert alarms <= 5
+
+
+def test_nothing_comes_of_nothing() -> None:
+    assert misspecification(np.zeros((0, 8, 8)), np.zeros(0, int), np.zeros((0, 6, 3))) == []
+    assert misspecification(np.zeros((4, 8, 8)), np.full(4, 30), np.ones((4, 6, 3))) == []
+
+
+# -- loud where it does not ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [3, 20])
+@pytest.mark.parametrize("seed", range(3))
+def test_a_late_input_is_named(seed: int, count: int) -> None:
+    fleet = machines(np.random.default_rng(seed), count, late=True)
+    found = findings(fleet, states=["place", "speed"], inputs=["valve"])
+    late = next(f for f in found if f.kind == "late input")
+    assert late.regressor == D
+    assert late.sentence.startswith("valve acts late")
+    assert late.p_value < 1e-6
+    assert late.effect > 0.5
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_noise_that_remembers_is_found_and_is_no_late_input(seed: int) -> None:
+    found = kinds(machines(np.random.default_rng(seed), memory=0.9))
+    assert "correlated errors" in found
+    assert "late input" not in found
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_errors_of_measurement_are_found(seed: int) -> None:
+    assert kinds(machines(np.random.default_rng(seed), error=0.05)) & {
+        "correlated errors",
+        "memory",
+    }
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_friction_is_named(seed: int) -> None:
+    fleet = machines(np.random.default_rng(seed), 20, friction=0.3)
+    found = next(f for f in findings(fleet, states=["place", "speed"]) if f.kind == "nonlinear")
+    assert (found.state, found.regressor) == (1, 1)
+    assert "that of speed" in found.sentence
+
+
+def test_signs_may_be_left_out() -> None:
+    fleet = machines(np.random.default_rng(0), 20, friction=0.3, variation=0.1)
+    without = [Machine(np.delete(m.rows, [6, 7, 8], axis=1), m.G) for m in fleet]
+    usual, found = p_values(fleet), p_values(without)
+    del usual["nonlinear"]
+    assert found == pytest.approx(usual, rel=1e-6)
+
+
+@pytest.mark.parametrize("count", [3, 20, 200])
+def test_machines_that_differ_are_found_and_nothing_else(count: int) -> None:
+    fleet = machines(np.random.default_rng(5), count, variation=0.1)
+    found = findings(fleet, states=["place", "speed"])
+    assert [f.kind for f in found] == ["machines differ"]
+    assert found[0].effect > 2
+    assert found[0].sentence.startswith(f"machines differ in {['place', 'speed'][found[0].state]}")
+
+
+def test_one_odd_machine_among_many_is_not_the_fleet() -> None:
+    """Its own sum is left out of F; two among forty are, too."""
+    rng = np.random.default_rng(6)
+    fleet = machines(rng, 40)
+    odd = machines(rng, 1, late=True)[0]
+    assert "late input" not in kinds([*fleet[1:], Machine(odd.rows, fleet[0].G)])
+
+
+def test_without_noise_machines_differ_or_do_not() -> None:
+    """The first state follows from the others exactly; in one fleet differently by machine."""
+    rng = np.random.default_rng(7)
+    noise = np.array([0.0, 0.05])
+    assert kinds(machines(rng, noise=noise)) == set()
+    (found,) = findings(machines(rng, noise=noise, variation=0.01))
+    assert (found.kind, found.state, found.p_value) == ("machines differ", 0, 0.0)
+
+
+def test_a_known_row_is_held_against_the_data() -> None:
+    fleet = machines(np.random.default_rng(8), noise=np.array([0.01, 0.05]))
+    right, wrong = np.concatenate((LAW[0], SLOPE[0])), np.array([1.0, 0.21, 0, 0, 0, 0])
+    assert findings(fleet, known={0: right}) == []
+    (found,) = findings(fleet, known={0: wrong}, states=["place", "speed"])
+    assert (found.kind, found.state) == ("known row", 0)
+    assert found.sentence.startswith("the known row of place is contradicted")
+
+
+def test_a_known_row_without_noise_is_held_against_the_data() -> None:
+    fleet = machines(np.random.default_rng(9), noise=np.array([0.0, 0.05]))
+    right, wrong = np.concatenate((LAW[0], SLOPE[0])), np.array([1.0, 0.201, 0, 0, 0, 0])
+    assert findings(fleet, known={0: right}) == []
+    assert [f.kind for f in findings(fleet, known={0: wrong})] == ["known row"]
+
+
+def test_known_rows_may_be_right_on_average_where_machines_differ() -> None:
+    """Deviations of single machines do not contradict the row that is their mean."""
+    right = np.concatenate((LAW[0], SLOPE[0]))
+    alarms = 0
+    for seed in range(20):
+        fleet = machines(np.random.default_rng([10, seed]), 30, variation=0.05)
+        alarms += any(f.kind == "known row" for f in findings(fleet, known={0: right}))
+    assert alarms <= 2
+
+
+def test_sizes_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(InputError, match="3 factors of 8 columns, but 3 counts"):
+        misspecification(np.ones((3, 8, 8)), np.ones(3, int), np.ones((3, 6, 4)))

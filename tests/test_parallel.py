@@ -1,0 +1,165 @@
+"""What is said when workers die or freeze, a scheduler is killed, or it asks who we are."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from test_cluster import Cluster as Dask
+
+from command import COMMAND
+from contextual_lqr import InputError
+from contextual_lqr.parallel import Cluster, WorkersLostError, in_parallel, in_tree
+from contextual_lqr.parallel import cluster as waiting
+
+
+@pytest.fixture
+def dask(tmp_path: Path) -> Iterator[Dask]:
+    with closing(Dask(tmp_path)) as one:
+        one.grow(2)
+        yield one
+
+
+def test_the_ten_seconds_of_the_docs_are_kept() -> None:
+    assert waiting._SILENCE + 2 * waiting._LOOK <= 10
+
+
+def asleep(seconds: float) -> tuple[list[float], float]:
+    time.sleep(seconds)
+    return [seconds], seconds
+
+
+def lost_when(dask: Dask, what: Callable[[], object], tree: bool = False) -> str:
+    """What is said when something happens as the first job is done; it must be said soon."""
+    began = []
+
+    def happen(*_: object) -> None:
+        began.append(time.monotonic())
+        what()
+
+    with pytest.raises(WorkersLostError) as said:  # noqa: PT012
+        if tree:
+            in_tree(asleep, sum, [0.1, 60.0, 60.0], dask.address, happen)
+        for one in in_parallel(time.sleep, [0.1, 60.0, 60.0], dask.address):
+            happen(one)
+    assert time.monotonic() - (began or [time.monotonic()])[0] < waiting._SILENCE + 4
+    return str(said.value)
+
+
+def test_workers_that_freeze_or_die_are_not_waited_for(
+    dask: Dask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_SILENCE", 3.0)
+    frozen = dask.workers[0]
+    (name,) = [its for its, pid in pids(dask).items() if pid == frozen.pid]
+    silent = f"nothing has been heard of the worker {name} for 3 seconds: is it frozen? Stop it"
+    assert lost_when(dask, lambda: frozen.send_signal(signal.SIGSTOP)).startswith(silent)
+    # It is frozen still when another command comes along.
+    assert lost_when(dask, lambda: None).startswith(silent)
+
+    def all_die() -> None:
+        for one in dask.workers:
+            one.kill()
+            one.wait()
+        dask.workers.clear()
+
+    all_die()
+    dask.grow(1)
+    said = lost_when(dask, all_die)
+    assert said == f"all workers of the cluster at {dask.address} are gone"
+    dask.grow(1)
+    said = lost_when(dask, all_die, tree=True)
+    assert said.startswith(("all workers of the cluster at", "workers of the cluster at"))
+    assert "gone" in said
+
+
+def pids(dask: Dask) -> dict[str, int]:
+    from distributed import Client
+
+    with Client(dask.address, set_as_default=False) as client:
+        return dict(client.run(os.getpid))
+
+
+def test_a_scheduler_that_is_killed_is_one_sentence(dask: Dask, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    few = ("--paths", "circle", "--decays", "0.7", "--strategies", "paper", "--seeds", "60")
+    command = [COMMAND, "reproduce", *few, "--episodes", "20", "--out", str(out)]
+    running = subprocess.Popen(
+        [*command, "--cluster", dask.address], stderr=subprocess.PIPE, text=True
+    )
+    while not list(out.glob("rows/*")):
+        assert running.poll() is None
+        time.sleep(0.05)
+    dask.scheduler.kill()
+    began = time.monotonic()
+    _, said = running.communicate(timeout=60)
+    assert time.monotonic() - began < 10
+    assert running.returncode == 1
+    assert f"the Dask scheduler at {dask.address} is gone" in " ".join(said.split())
+    assert "Traceback" not in said
+    assert "distributed" not in said
+
+
+@pytest.fixture
+def certificate(tmp_path: Path) -> dict[str, str]:
+    """One certificate for all: it signs itself, and is known to everybody."""
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    name = ("-subj", "/CN=localhost", "-addext", "subjectAltName=IP:127.0.0.1")
+    command = ("openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2")
+    try:
+        subprocess.run(
+            [*command, *name, "-out", cert, "-keyout", key], check=True, capture_output=True
+        )
+    except FileNotFoundError:
+        pytest.skip("openssl is not installed")
+    return {"ca": str(cert), "cert": str(cert), "key": str(key)}
+
+
+def test_a_scheduler_behind_tls(
+    tmp_path: Path, certificate: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = [("--tls-ca-file", "ca"), ("--tls-cert", "cert"), ("--tls-key", "key")]
+    proof = tuple(word for option, name in options for word in (option, certificate[name]))
+    with closing(Dask(tmp_path, "--protocol", "tls", *proof)) as dask:
+        assert dask.address.startswith("tls://")
+        dask.grow(1, *proof, wait=False)
+        found = dict(in_parallel(abs, [-1, -2], Cluster(dask.address, **certificate)))
+        assert found == {-1: 1, -2: 2}
+        with pytest.raises(InputError, match=r"tls://\S+ wants certificates: give --tls-ca, --tls"):
+            list(in_parallel(abs, [-1], dask.address))
+        wrong = certificate | {"key": certificate["cert"]}
+        with pytest.raises(InputError, match=r"the certificates for tls://\S+ cannot be used"):
+            list(in_parallel(abs, [-1], Cluster(dask.address, **wrong)))
+        gone = certificate | {"ca": "none.pem"}
+        with pytest.raises(InputError, match=r"the certificates for tls://\S+ cannot be used"):
+            list(in_parallel(abs, [-1], Cluster(dask.address, **gone)))
+        monkeypatch.setattr(waiting, "_PATIENCE", 1)
+        with pytest.raises(InputError, match="no Dask scheduler answers at tcp://"):
+            list(in_parallel(abs, [-1], dask.address.replace("tls:", "tcp:")))
+
+
+def test_ctrl_c_while_workers_start_is_heard_afterwards() -> None:
+    """And never by the workers, which are stopped from here."""
+    code = (
+        "import os, signal, subprocess, sys\n"
+        "from contextual_lqr.parallel import _deaf_children\n"
+        "heard = []\n"
+        "signal.signal(signal.SIGINT, lambda *_: heard.append(1))\n"
+        "with _deaf_children():\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    assert not heard\n"
+        "assert heard\n"
+        "child.send_signal(signal.SIGINT)\n"
+        "try:\n"
+        "    child.wait(1)\n"
+        "    sys.exit('the child heard it')\n"
+        "except subprocess.TimeoutExpired:\n"
+        "    child.kill()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
