@@ -8,7 +8,17 @@ import pytest
 from numpy import ndarray as Array
 from numpy.random import Generator, default_rng
 
-from contextual_lqr import LinearSystem, QuadraticCost, Status, kernels, policy_cost, solve
+from contextual_lqr import (
+    LinearPolicy,
+    LinearSystem,
+    QuadraticCost,
+    Status,
+    UnsolvableError,
+    kernels,
+    optimal_cost,
+    policy_cost,
+    solve,
+)
 from contextual_lqr.kernels import INACCURATE, SOLVED, Outcome, reference
 from problems import random_covariance, random_dynamics, random_stages
 
@@ -56,6 +66,11 @@ def wild(rng: Generator, d: int, m: int, H: int, radius: float) -> dict[str, Any
     Q, R, N = random_stages(rng, d, m, H, d)
     W, x = random_covariance(rng, d, "full"), rng.standard_normal(d)
     return {"A": A, "B": B, "Q": Q, "R": R, "N": N, "noise": W, "start": x}
+
+
+def hopeless(slowest: float) -> dict[str, Any]:
+    problem = wild(default_rng(1), 7, 1, 30, 1.0)
+    return {**problem, "A": np.diag(np.linspace(slowest, 2 * slowest, 7))}
 
 
 def batched(problem: dict[str, Any]) -> dict[str, Any]:
@@ -141,16 +156,62 @@ def test_gradients_of_an_unstable_system(run: Any) -> None:
 
 
 @twins
-@pytest.mark.parametrize(("slowest", "blank"), [(4.0, False), (40.0, True)])
-def test_what_cannot_be_had_says_so(run: Any, slowest: float, blank: bool) -> None:
+@pytest.mark.parametrize("slowest", [4.0, 40.0])
+def test_what_cannot_be_had_says_so(run: Any, slowest: float) -> None:
     """Many modes of about one radius, and one input: 32 digits are not enough."""
-    rng = default_rng(1)
-    problem = wild(rng, 7, 1, 30, 1.0)
-    problem["A"] = np.diag(np.linspace(slowest, 2 * slowest, 7))
+    problem = hopeless(slowest)
     found = run(**batched(problem), gains=True, values=True, gradient=True)
     assert found.status[0] == INACCURATE
-    for name in ("gains", "values", "constants", "cost", "dA", "dB"):
-        assert np.isfinite(getattr(found, name)).all() == (not blank), name
+    for name in ("gains", "values", "dA", "dB"):
+        assert np.isnan(getattr(found, name)).all(), name
+    assert np.isposinf(found.constants).all()
+    assert np.isposinf(found.cost).all()
+
+
+def test_what_cannot_be_had_has_no_cost() -> None:
+    """And the error of solve(check=True) says why; its neighbours in a batch are unharmed."""
+    problem = hopeless(4.0)
+    gains, x = exact(problem)["gains"], problem["start"]
+    A = np.stack([problem["A"], problem["A"] / 8])
+    system = LinearSystem(A, problem["B"], problem["noise"])
+    cost = QuadraticCost(problem["Q"], problem["R"], problem["N"])
+    assert solve(system, cost).status.tolist() == [Status.INACCURATE, Status.SOLVED]
+    assert np.isposinf(optimal_cost(system, cost, x)).tolist() == [True, False]
+    assert np.isposinf(policy_cost(LinearPolicy(gains), system, cost, x)[0])
+    with pytest.raises(UnsolvableError, match=r"member 0: .* too many digits are lost"):
+        solve(system, cost, check=True)
+    assert "too many digits" in repr(solve(LinearSystem(A[0], problem["B"]), cost))
+
+
+@twins
+def test_a_start_where_large_terms_cancel(run: Any) -> None:
+    """Nothing is unstable, but xᵀPx is 1e-12 of its terms."""
+    A, B = np.array([[0.9, 0.1], [0.2, 0.8]]), np.array([[1.0], [0.5]])
+    Q = np.stack([np.array([[1.0, -1.0], [-1.0, 1.0 + 2.0**-40]])] * 4)
+    rest = {"N": np.zeros((3, 2, 1)), "noise": np.zeros((2, 2)), "start": np.ones(2)}
+    problem = {"A": A, "B": B, "Q": Q, "R": np.ones((3, 1, 1)), **rest}
+    right = float(exact(problem)["cost"])
+    assert right < 1e-11
+    found = run(**batched(problem))
+    assert found.status[0] == SOLVED
+    assert found.cost[0] == pytest.approx(right, rel=1e-9)
+
+
+@twins
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e12])
+def test_a_cost_of_zero_is_no_lost_digit(run: Any, scale: float) -> None:
+    """Only a difference costs: none from a start without, and none once the system removes it."""
+    difference = scale * np.array([[1.0, -1.0], [-1.0, 1.0]])
+    for A, x, H in (
+        (np.eye(2) / 3, [0.7, 0.7], 6),
+        (np.array([[0.7, 0.1], [0.7, 0.1]]), [0.3, 0.9], 2),
+    ):
+        Q = np.stack([0 * difference] * (H - 1) + [difference])
+        stages = {"Q": Q, "R": np.ones((H - 1, 1, 1)), "N": None, "noise": None}
+        problem = {"A": A, "B": np.array([[0.1], [0.2]]), "start": np.array(x), **stages}
+        found = run(**batched(problem))
+        assert found.status[0] == SOLVED
+        assert abs(found.cost[0]) <= 1e-20 * scale
 
 
 @twins

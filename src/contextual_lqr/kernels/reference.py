@@ -15,10 +15,9 @@ others are unharmed, and its results are blanked out at the end.
 
 Digits. A step rounds P_h by about ε G_h, diagonal, G_jj = P_jj + Σ_i |P_ii F_ij| (|F_ij| + |A_ij|)
 with P_ii of the step after, which is what it adds up (F too is a sum); and the steps before treat
-that as they treat P. So rounding has done about ε Z to P, with Z <- Fᵀ(Z + G)F. Where ε Z is not
+that as they treat P. So rounding has done about ε Z to P, with Z <- FᵀZF + G. Where ε Z is not
 small beside P, as for a very unstable system, a member is solved again with twice the digits
-(`Decimal`), by the same lines. Where even that is not enough, it is INACCURATE: its results, if it
-has any, are not to be trusted to 1e-6.
+(`Decimal`), by the same lines. Where even that is not enough for 1e-6, it fails as INACCURATE.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ SOLVED, NOT_POSITIVE_DEFINITE, NOT_FINITE, INACCURATE = 0, 1, 2, 3
 compiled: str | None = None
 
 _LOSS = 1e-8  # the ε Z, relative to P, from which too many digits are lost
+_ZERO = 1e-20  # what is within ε Z of zero is zero, if ε Z is at most that beside the sum's terms
 _DIGITS = 32  # of a Decimal; as the compiled twin has
 
 
@@ -83,6 +83,7 @@ def recursions(
             refined = _passes(members, len(again), gradient, 10.0 ** (1 - _DIGITS))
         for M, better in zip(found, refined, strict=True):
             M[again] = better.astype(M.dtype)
+        _blank(found, found[-2] == INACCURATE, np.nan, np.inf)
     kept = [gains, values, values, start is not None, gradient, gradient, True, True]
     return Outcome._make(M if keep else None for M, keep in zip(found, kept, strict=True))
 
@@ -105,6 +106,12 @@ def _plain(operands: _Operands, batch: int, gradient: bool = False) -> tuple[Arr
         return _passes(operands, batch, gradient, float(np.finfo(np.float64).eps))
 
 
+def _blank(found: tuple[Array, ...], members: Array, nan: object, inf: object) -> None:
+    """A member that failed has no answer."""
+    for M, nothing in zip(found[:6], (nan, nan, inf, inf, nan, nan), strict=True):
+        M[members] = nothing
+
+
 def _decimal(M: Array, members: Array) -> Array:
     M = M if len(M) == 1 else M[members]
     return np.array([Decimal(float(entry)) for entry in M.flat], object).reshape(M.shape)
@@ -125,22 +132,24 @@ def _passes(operands: _Operands, batch: int, gradient: bool, epsilon: float) -> 
     )
     lost = np.zeros(batch, bool)
     number = Decimal if kind.hasobject else float
-    limit = number(_LOSS / epsilon)
+    small, loss, zero = number(epsilon), number(_LOSS / epsilon), number(_ZERO / epsilon)
 
     def mark(bad: Array, why: int, step: int) -> None:
         new = bad & (status == SOLVED)
         status[new], failed_step[new] = why, step
 
-    def doubt(error: Array, value: Array) -> None:
-        lost[~_every(error <= limit * np.abs(value))] = True
+    def doubt(error: Array, value: Array, terms: Array | int = 0) -> None:
+        size = np.abs(value)
+        nothing = (size <= small * error) & (error <= zero * terms)
+        lost[~_every((error <= loss * size) | nothing)] = True
 
     P = np.array(np.broadcast_to(Q[:, H - 1], (batch, d, d)))
-    Z, c, z = np.zeros((batch, d, d), kind), np.zeros(batch, kind), np.zeros(batch, kind)
+    c, z = np.zeros(batch, kind), np.zeros(batch, kind)
     G = np.abs(_diagonal(P))
+    Z = G[:, :, None] * np.eye(d, dtype=kind)
     mark(~_finite(P), NOT_FINITE, H)
     all_P[:, H - 1] = P
     for h in reversed(range(H - 1)):
-        Z = Z + G[:, :, None] * np.eye(d, dtype=kind)
         c, z = c + _trace(P, W), z + _trace(Z, W)  # c_h = c_{h+1} + tr(P_{h+1} W), and its error
         mark(~_finite(c), NOT_FINITE, h + 1)
         Q_h, R_h, Nt_h = Q[:, h], R[:, h], Nt[:, h]
@@ -167,15 +176,16 @@ def _passes(operands: _Operands, batch: int, gradient: bool, epsilon: float) -> 
         P = _t(F) @ P @ F + _t(K) @ (R_h @ K + Nt_h) + _t(Nt_h) @ K + Q_h
         P = (P + _t(P)) / 2  # symmetric in exact arithmetic: eq. ph in Joseph's form
         mark(~_finite(P), NOT_FINITE, h + 1)
-        G, Z = G + np.abs(_diagonal(P)), _t(F) @ Z @ F
-        doubt(_diagonal(Z), _diagonal(P))
+        G = G + np.abs(_diagonal(P))
+        Z = _t(F) @ Z @ F + G[:, :, None] * np.eye(d, dtype=kind)
+        doubt(_diagonal(Z), _diagonal(P), G)
         P[status != SOLVED] = Z[status != SOLVED] = 0
         all_K[:, h], all_P[:, h], all_c[:, h] = K, P, c
     doubt(z, c)
     cost = np.zeros(batch, kind)
     if start is not None:
         cost, error = _form(P, start) + c, _form(Z, start) + z
-        doubt(error, cost)
+        doubt(error, cost, (start * start * G).sum(1) + np.abs(c))
 
     dA, dB = np.zeros((batch, d, d), kind), np.zeros((batch, d, m), kind)
     if gradient and start is not None:
@@ -187,12 +197,10 @@ def _passes(operands: _Operands, batch: int, gradient: bool, epsilon: float) -> 
             dB += 2 * PFX @ _t(all_K[:, h])
             X = F @ X @ _t(F) + W
 
-    failed = status != SOLVED
-    for blank in (all_K, all_P, dA, dB):
-        blank[failed] = number("nan")
-    all_c[failed] = cost[failed] = number("inf")
-    status[lost & ~failed] = INACCURATE
-    return all_K, all_P, all_c, cost, dA, dB, status, failed_step
+    found = all_K, all_P, all_c, cost, dA, dB, status, failed_step
+    _blank(found, status != SOLVED, number("nan"), number("inf"))
+    status[lost & (status == SOLVED)] = INACCURATE
+    return found
 
 
 class Best(NamedTuple):

@@ -9,10 +9,11 @@
 //
 // Digits. A step rounds P_h by about ε G_h, diagonal, G_jj = P_jj + Σ_i |P_ii F_ij| (|F_ij| + |A_ij|)
 // with P_ii of the step after, which is what it adds up (F too is a sum); and the steps before treat
-// that as they treat P. So rounding has done about ε E to P, with E <- Fᵀ(E + G)F. If F is large and P large too, but not in the directions F leads to (a very unstable
-// system, which the policy holds), then ε E may be as large as P. Therefore each step looks at one
-// entry of G: where it is much larger than that of P, the member is suspect, and is gone through again
-// carefully, to find E; where that is too much, the member is left to accurate.cpp.
+// that as they treat P. So rounding has done about ε E to P, with E <- FᵀEF + G. If F is large and P
+// large too, but not in the directions F leads to (a very unstable system, which the policy holds),
+// then ε E may be as large as P. Therefore each step looks at one entry of G: where it is much larger
+// than that of P, the member is suspect, and is gone through again carefully, to find E; where that is
+// too much, the member is left to accurate.cpp. So too where the terms of xᵀPx cancel.
 #pragma once
 
 #include <initializer_list>
@@ -26,8 +27,9 @@ namespace {
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
 // The G, relative to P, from which a member is suspect (measured: errors above 1e-7 begin at 88), and
-// the ε E, relative to P, from which too many digits are lost (errors of 12 times that were seen).
-constexpr double SUSPICION = 50, LOSS = 1e-8;
+// the ε E, relative to P, from which too many digits are lost (errors of 12 times that were seen). What
+// is within ε E of zero, and ε E at most ZERO of the terms of the sum, is zero.
+constexpr double SUSPICION = 50, LOSS = 1e-8, ZERO = 1e-20;
 
 // Cuts matrices from one block of memory. Run once without a block, it counts what is needed.
 template <class L> struct Arena {
@@ -166,8 +168,12 @@ template <class L, class D, class M> class Recursion {
         return total;
     }
 
-    INLINE void doubt(E error, E value) {
-        doubtful |= ~L::at_most(error, L::scalar(LOSS / L::EPSILON) * L::absolute(value));
+    // Whether ε · error is too much for a value, which is a sum of terms as large as `terms`.
+    INLINE void doubt(E error, E value, E terms) {
+        const E size = L::absolute(value);
+        doubtful |= ~(L::at_most(error, L::scalar(LOSS / L::EPSILON) * size) |
+                      (L::at_most(size, L::scalar(L::EPSILON) * error) &
+                       L::at_most(error, L::scalar(ZERO / L::EPSILON) * terms)));
     }
 
     // One backward pass. A number that is not finite spreads to all of P and stays, so that to look
@@ -175,15 +181,15 @@ template <class L, class D, class M> class Recursion {
     template <bool careful> void backward() {
         failed = suspect = doubtful = L::all(false);
         constant = lost = L::scalar(0);
-        if (careful) clear(error, d), clear(added, 1);
         int probe = 0;
         P = P_of(H - 1);
         copy(P, at_step(Q, problem.Q, H - 1, d, d), d);  // P_H = Q_H, c_H = 0
+        if (careful) clear(error, d);
+        for (int i = 0; careful && i < d; ++i)
+            error.at(i, i) = added.at(0, i) = L::absolute(P.at(i, i));
         if (careful) mark(not_finite(P, d), NOT_FINITE, H);
         keep_constant(H - 1);
         for (int h = H - 2; h >= 0; --h) {
-            for (int i = 0; careful && i < d; ++i)
-                error.at(i, i) += added.at(0, i) + L::absolute(P.at(i, i));
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
             if (noisy && careful) lost += weighted_sum<L>(error, W.data, d);
             if (careful) mark(infinite(constant), NOT_FINITE, h + 1);
@@ -236,7 +242,11 @@ template <class L, class D, class M> class Recursion {
                 product<L>(d, d, d, PF, zero, error, F);
                 product<L, true>(d, d, d, error, zero, F, PF);
                 mirror_upper(error, d);
-                for (int i = 0; i < d; ++i) doubt(error.at(i, i), P.at(i, i));
+                for (int i = 0; i < d; ++i) {
+                    added.at(0, i) += L::absolute(P.at(i, i));
+                    error.at(i, i) += added.at(0, i);
+                    doubt(error.at(i, i), P.at(i, i), added.at(0, i));
+                }
             } else {
                 suspect |= L::above(larger, L::scalar(SUSPICION) * P.at(probe, probe));
                 probe = probe + 1 < d ? probe + 1 : 0;
@@ -245,7 +255,7 @@ template <class L, class D, class M> class Recursion {
             keep_constant(h);
         }
         if (careful)
-            doubt(lost, constant);
+            doubt(lost, constant, L::scalar(0));
         else if (L::any(not_finite(P, d) | infinite(constant)))
             trace();
     }
@@ -258,7 +268,13 @@ template <class L, class D, class M> class Recursion {
 
     template <bool careful> void expected_cost() {  // J = xᵀ P_1 x + c_1
         const E J = quadratic_form(constant, P, x, d);
-        if (careful) doubt(quadratic_form(lost, error, x, d), J);
+        E terms = L::absolute(constant);
+        for (int i = 0; i < d; ++i)
+            terms += x.at(0, i) * x.at(0, i) * (careful ? added.at(0, i) : L::absolute(P.at(i, i)));
+        if (careful)
+            doubt(quadratic_form(lost, error, x, d), J, terms);
+        else
+            suspect |= L::above(terms, L::scalar(SUSPICION) * L::absolute(J));
         for (int l = 0; l < pack.count; ++l) problem.cost.data[pack.member[l]] = L::member(J, l);
     }
 
@@ -346,7 +362,7 @@ template <class L, class D, class M> class Recursion {
                 status[l] = careful ? INACCURATE : SUSPECT;
             problem.status[pack.member[l]] = status[l];
             problem.failed_step[pack.member[l]] = failed_step[l];
-            if (L::flagged(failed, l)) blank_out(l);
+            if (status[l] != SOLVED && status[l] != SUSPECT) blank_out(l);
         }
     }
 };

@@ -15,7 +15,7 @@ struct Result {
     std::int64_t step = 0;
 };
 
-// INACCURATE: too many digits were lost; results, if there are any, are not to be trusted to 1e-6.
+// INACCURATE: too many digits were lost for results that are good to 1e-6.
 // SUSPECT never leaves recursions.cpp.
 enum Status : std::int8_t { SOLVED, NOT_POSITIVE_DEFINITE, NOT_FINITE, INACCURATE, SUSPECT };
 
