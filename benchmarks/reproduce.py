@@ -24,7 +24,7 @@ from contextual_lqr.testing.numpy_experiment import same_trial
 
 MEANT = 15.0
 KERNELS = (
-    "recursions", "best_decoder", "scatter", "roll_out", "factor_rows"
+    "recursions", "best_decoder", "sample_ellipsoid", "roll_out", "factor_rows"
 )  # fmt: skip
 
 

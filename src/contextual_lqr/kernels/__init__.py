@@ -27,8 +27,7 @@ try:
         factor_rows,
         recursions,
         roll_out,
-        scatter,
-        transferred_costs,
+        sample_ellipsoid,
     )
 except ImportError as missing:
     from contextual_lqr.kernels.reference import (
@@ -38,8 +37,7 @@ except ImportError as missing:
         factor_rows,
         recursions,
         roll_out,
-        scatter,
-        transferred_costs,
+        sample_ellipsoid,
     )
 
     logging.getLogger("contextual_lqr").warning(
@@ -62,10 +60,9 @@ __all__ = [
     "factor_rows",
     "recursions",
     "roll_out",
-    "scatter",
+    "sample_ellipsoid",
     "set_threads",
     "threads",
-    "transferred_costs",
 ]
 
 

@@ -239,34 +239,6 @@ def best_decoder(
     return Best(best, float(cost[best]), n - int(good.sum()), gains[best])
 
 
-def transferred_costs(
-    thetas: Float[Array, "k d p"],
-    G: Float[Array, "n p y"],
-    A: Float[Array, "n d d"],
-    B: Float[Array, "n d m"],
-    Q: Float[Array, "H d d"],
-    R: Float[Array, "steps m m"],
-    N: Float[Array, "steps d m"] | None,
-    noise: Float[Array, "d d"],
-    start: Float[Array, " d"],
-    *,
-    threads: int = 1,
-) -> Float[Array, "k n"]:
-    """What the optimal policy of the machine Θ G costs on the machine (A, B) of the same context.
-
-    Infinite where Θ G has no solution, or its policy's cost is not finite.
-    """
-    d, n = A.shape[-1], len(A)
-    costs = np.empty((len(thetas), n))
-    stages = Q[None], R[None], None if N is None else N[None]
-    for theta, row in zip(thetas, costs, strict=True):
-        M = theta @ G
-        gains = recursions(M[..., :d], M[..., d:], *stages, None, batch=n, gains=True).gains
-        paid = recursions(A, B, *stages, noise[None], start=start[None], policy=gains, batch=n)
-        row[:] = paid.cost
-    return costs
-
-
 def roll_out(
     A: Float[Array, "d d"],
     B: Float[Array, "d m"],
@@ -296,7 +268,7 @@ def roll_out(
     return np.array(states), np.array(inputs).reshape(-1, gains.shape[1])
 
 
-def scatter(
+def sample_ellipsoid(
     Y: Float[Array, "n d p"],
     factor: Float[Array, "p p"],
     centre: Float[Array, "d p"],
