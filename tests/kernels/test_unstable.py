@@ -232,3 +232,25 @@ def test_other_units_give_the_same_answer(run: Any) -> None:
     found = run(**batched(scaled))
     assert found.status[0] == SOLVED
     assert found.cost[0] == pytest.approx(money * cost, rel=1e-9)
+
+
+@twins
+def test_a_large_system_with_an_unstable_part(run: Any) -> None:
+    """19 more states, at rest at zero, make it large enough for the kernels' other layout."""
+    problem, more = wild(default_rng(2), 5, 1, 20, 30.0), 19
+    states = {"A": (0, 1), "B": (0,), "Q": (1, 2), "N": (1,), "noise": (0, 1), "start": (0,)}
+    large = {
+        name: np.pad(M, [(0, more * (axis in states.get(name, ()))) for axis in range(M.ndim)])
+        for name, M in problem.items()
+    }
+    large["A"][5:, 5:] = large["Q"][:, 5:, 5:] = np.eye(more)
+    found = run(**batched(large), gains=True)
+    assert found.status[0] == SOLVED
+    right = exact(problem)
+    assert found.cost[0] == pytest.approx(right["cost"], rel=1e-6)
+    np.testing.assert_allclose(found.gains[0, :, :, :5], right["gains"], rtol=1e-6)
+    plain = kernels.best_decoder(
+        np.hstack((problem["A"], problem["B"]))[None], np.eye(6),
+        *(problem[name] for name in ("Q", "R", "N", "noise", "start")), 0.0,
+    )  # fmt: skip
+    assert plain.cost != pytest.approx(right["cost"], rel=1e-6)
