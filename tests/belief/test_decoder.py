@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def exactly(Z: np.ndarray, after: np.ndarray, lam: float) -> tuple[np.ndarray, n
 
 def assert_same_belief(one: Decoder, other: Decoder, size: float, even: bool) -> None:
     """To rounding: compared in the metric of V, where eps times the largest row is the unit."""
-    for count in ("rows", "episodes", "ignored_rows"):
+    for count in ("rows", "episodes", "ignored_rows", "repeats"):
         assert getattr(one, count) == getattr(other, count)
     V, W = one.factor.T @ one.factor, other.factor.T @ other.factor
     lengths = np.sqrt(np.diag(V))
@@ -234,6 +235,21 @@ def test_merge_refuses_pairs_of_another_size() -> None:
     with pytest.raises(InputError, match=r"context map|size|shape"):
         small.merge(large)
     assert snapshot(small) == before
+
+
+def test_repeats_are_counted_saved_and_merged(tmp_path: Path) -> None:
+    one, other = (episode(np.random.default_rng(i)) for i in (1, 2))
+    decoder, elsewhere = learnt([one, one, one]), learnt([other])
+    elsewhere.update_many([other[0]] * 2, [other[1]] * 2)
+    assert (decoder.episodes, decoder.repeats) == (1, 2)
+    assert (elsewhere.episodes, elsewhere.repeats) == (1, 2)
+    decoder.save(tmp_path / "learnt")
+    decoder = Decoder.load(tmp_path / "learnt")
+    assert decoder.repeats == 2
+    decoder.merge(elsewhere)
+    assert (decoder.episodes, decoder.repeats) == (2, 4)
+    decoder.update(*other)  # also what came by merging is known
+    assert (decoder.episodes, decoder.repeats) == (2, 5)
 
 
 def test_a_copy_is_independent() -> None:

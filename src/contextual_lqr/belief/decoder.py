@@ -327,8 +327,8 @@ class Decoder:
         shared = self._digests.overlap(other._digests)
         require(
             allow_repeats or not shared,
-            f"both have learnt from the same data ({shared} episodes or tables of them): merged, "
-            "these would count twice; allow_repeats=True if that is meant",
+            f"both have learnt from the same data ({shared} episodes or tables of them), which "
+            "would count twice; if that is meant, allow repeats",
         )
         if other._data is not None:
             sizes, data = other._sizes, other._data
@@ -342,6 +342,7 @@ class Decoder:
         self.episodes += other.episodes
         self.rows += other.rows
         self.ignored_rows += other.ignored_rows
+        self.repeats += other.repeats
         self._forget()
         if other._store is not None:
             self._machines_of(self.context_map).merge(other._store)
@@ -639,6 +640,7 @@ class Decoder:
             "episodes": self.episodes,
             "rows": self.rows,
             "ignored_rows": self.ignored_rows,
+            "repeats": self.repeats,
             "sizes": self._sizes,
             "known": _listed(self.known),
             "deviations": "estimated" if self._apart and self._given is None else None,
@@ -689,7 +691,7 @@ class Decoder:
             deviations=arrays.get("deviations", state["deviations"]),
         )
         decoder._digests = Digests.from_array(arrays["digests"])
-        for name in ("episodes", "rows", "ignored_rows"):
+        for name in ("episodes", "rows", "ignored_rows", "repeats"):
             count = state[name]
             require(type(count) is int and count >= 0, f"its {name} is {count!r}")
             setattr(decoder, name, count)

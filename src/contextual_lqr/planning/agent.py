@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -26,7 +27,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.checks import as_numbers, frozen, record, require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import FormatError, InputError, OwnRuleError
-from contextual_lqr.files import load_arrays, save_arrays
+from contextual_lqr.files import load_arrays, real_path, save_arrays, stamp
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.planning import Cautious, Choice, PlanningProblem, Strategy
@@ -105,6 +106,7 @@ class Agent:
         self._told_plans = 0
         self._played: list[Array] = []  # Θ̃ of plans that were told,
         self._estimates: list[Array] = []  # and the estimates they were made from
+        self._stamps: dict[Path, str] = {}  # of the files it was loaded from or saved to
 
     # -- one episode -----------------------------------------------------------------------------
 
@@ -130,12 +132,14 @@ class Agent:
         """Learn from an episode, however long it was: all of it, or nothing.
 
         Give the plan that was played, or, for an episode that someone else chose, the context;
-        `machine` is the label of the machine that played it.
+        `machine` is the label of the machine that played it. An episode that was told before is
+        counted in `decoder.repeats`, and changes nothing else.
         """
         plan = plan_or_context if isinstance(plan_or_context, Plan) else None
         context = plan_or_context if plan is None else plan.context
+        repeats = self.decoder.repeats
         self.decoder.update(context, trajectory, machine)
-        if plan is None:
+        if plan is None or self.decoder.repeats > repeats:
             return
         self._told_plans += 1
         place = len(self._played)
@@ -185,7 +189,11 @@ class Agent:
     # -- files -------------------------------------------------------------------------------------
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write all of the agent, its random state included, so that it resumes bit for bit."""
+        """Write all of the agent, its random state included, so that it resumes bit for bit.
+
+        A file it was loaded from, or saved to before, is refused if another agent has written to
+        it since: what that one learnt would be lost.
+        """
         decoder, arrays = self.decoder.state()
         arrays |= {"Q": self.cost.Q, "R": self.cost.R, "start": self.start}
         if self.cost.N is not None:
@@ -203,7 +211,9 @@ class Agent:
             "told_plans": self._told_plans,
             "own_beta": self.beta is not None and written(self.beta) is None,
         }
-        save_arrays(path, "agent", FORMAT_VERSION, state, arrays)
+        file = real_path(path)
+        since = self._stamps.get(file)
+        self._stamps[file] = save_arrays(path, "agent", FORMAT_VERSION, state, arrays, since=since)
 
     @classmethod
     def load(
@@ -214,6 +224,7 @@ class Agent:
         beta: BetaRule | None = None,
     ) -> Agent:
         """Read what `save` wrote; what it could not write (your own functions) is given again."""
+        seen = stamp(path)
         state, arrays = load_arrays(path, "agent", FORMAT_VERSION)
         try:
             for name, given, own in (
@@ -258,6 +269,7 @@ class Agent:
                 f"it counts {agent._told_plans!r} plans, and holds {len(played)}",
             )
             agent._rng.bit_generator.state = state["random"]
+            agent._stamps[real_path(path)] = seen
         except (FormatError, OwnRuleError):
             raise
         except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
