@@ -70,8 +70,8 @@ def as_count(name: str, value: Any, least: int = 1, most: int = MANY) -> int:
     return count
 
 
-def as_numbers(name: str, value: Any, shape: str, least_axes: int) -> Array:
-    """`value` as a C-contiguous float64 array of finite numbers.
+def as_numbers(name: str, value: Any, shape: str, least_axes: int, *, finite: bool = True) -> Array:
+    """`value` as a C-contiguous float64 array of numbers, finite unless said otherwise.
 
     Truth values, dates and words are no numbers, and what is masked is missing.
     """
@@ -86,7 +86,7 @@ def as_numbers(name: str, value: Any, shape: str, least_axes: int) -> Array:
         raise InputError(f"{name} must be an array of real numbers of shape {shape}") from None
     if array.ndim < least_axes:
         raise InputError(f"{name} must have shape {shape}, but has shape {array.shape}")
-    if not all_finite(array):
+    if finite and not all_finite(array):
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         place = f" at index {where}" if where else ""
         raise InputError(f"{name} must be finite, but holds {array[where]}{place}")

@@ -126,7 +126,7 @@ class FeatureContext(ContextMap):
 
 def _named(features: Any) -> list[tuple[str, Any]]:
     """The features with their names, and those given as text parsed."""
-    if isinstance(features, str) or not isinstance(features, Iterable):
+    if isinstance(features, str | Array) or not isinstance(features, Iterable):
         raise InputError(f"features must be a list or a mapping of features, not {shown(features)}")
     named: dict[str, Any] = {}
     for item in features.items() if isinstance(features, Mapping) else features:

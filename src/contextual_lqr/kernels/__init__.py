@@ -69,6 +69,9 @@ __all__ = [
 ]
 
 
+_MOST = 2**31 - 1  # threads: what the kernels can be told
+
+
 def cores() -> int:
     """The cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -79,7 +82,7 @@ def cores() -> int:
 def _allowed_threads() -> int:
     """As many as there are cores for us, or as the customary variable says."""
     try:
-        return max(1, int(os.environ["OMP_NUM_THREADS"]))
+        return min(max(1, int(os.environ["OMP_NUM_THREADS"])), _MOST)
     except (KeyError, ValueError):
         return cores()
 
@@ -90,9 +93,9 @@ _threads = _allowed_threads()
 def set_threads(count: int) -> None:
     """Allow at most `count` threads a call; results do not depend on it, to the last bit."""
     global _threads
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST:
         raise InputError(
-            f"the number of threads must be a whole number of at least 1, not {count!r}"
+            f"the number of threads must be a whole number from 1 to {_MOST}, not {count!r}"
         )
     _threads = count
 

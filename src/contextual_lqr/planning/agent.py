@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule, DeterminantBeta
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.checks import as_numbers, frozen, record, require
+from contextual_lqr.checks import as_numbers, frozen, record, require, shown
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import FormatError, InputError, OwnRuleError
 from contextual_lqr.files import load_arrays, real_path, save_arrays, stamp
@@ -164,7 +164,8 @@ class Agent:
         `adapt="episode"` plays the plan; `adapt="step"` learns from every step and plans the next
         one anew. Leaving the block, in whichever way, tells what was played.
         """
-        require(adapt in ("episode", "step"), f'adapt must be "episode" or "step", not {adapt!r}')
+        known = isinstance(adapt, str) and adapt in ("episode", "step")
+        require(known, f'adapt must be "episode" or "step", not {shown(adapt)}')
         episode = Episode(self, context, adapt, self._problem(context, start, cost))
         try:
             yield episode
