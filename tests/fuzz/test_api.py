@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cases import cases
-from hypothesis import HealthCheck, given, settings
+from cases import campaign
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import contextual_lqr as c
@@ -359,7 +359,7 @@ def test_odd_arguments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
     @given(arguments())
-    @settings(max_examples=cases(300), suppress_health_check=list(HealthCheck), database=None)
+    @settings(campaign(100))
     def one(case: tuple[str, dict[str, Any], list[str]]) -> None:
         prepare()
         name, given_, changed = case
