@@ -407,3 +407,24 @@ def test_a_decoder_needs_positive_numbers(bad: float) -> None:
         Decoder(MAP, bad)
     with pytest.raises(InputError, match="noise_level must be"):
         Decoder(MAP, noise_level=bad)
+
+
+MASK = np.ma.array(np.ones((3, 2)), mask=[[True, False]] * 3)
+
+
+@pytest.mark.slow  # without the checks of types, which would refuse some of these first
+@pytest.mark.parametrize("odd", [MASK, np.ones((3, 2), bool), np.ones((3, 2)).astype("M8[D]")])
+@pytest.mark.parametrize("where", ["states", "next_states", "contexts"])
+def test_what_is_masked_true_or_a_date_is_not_learnt(odd: Any, where: str) -> None:
+    decoder = learnt([GOOD])
+    before = snapshot(decoder)
+    rows: dict[str, Any] = {
+        "contexts": {"gain": np.ones(3)}, "states": np.ones((3, 2)), "inputs": np.ones((3, 1)),
+        "next_states": np.ones((3, 2)),
+    }  # fmt: skip
+    rows[where] = {"gain": odd[:, 0]} if where == "contexts" else odd
+    with pytest.raises(InputError, match=f"{where} (must be|has masked)|values of 'gain'"):
+        decoder.update_rows(**rows)
+    with pytest.raises(InputError, match="a column has masked values"):
+        decoder.update_columns({"gain": np.ones(3)}, list(MASK.T), [np.ones(3)], [np.ones(3)] * 2)
+    assert snapshot(decoder) == before

@@ -228,7 +228,9 @@ class Decoder:
         many began among these rows. All rows are learnt, or none; a table that was learnt before is
         counted in `repeats` instead, unless that is allowed.
         """
-        x, u, next_states = (np.asarray(a, np.float64) for a in (states, inputs, next_states))
+        x = as_numbers("states", states, "(n, d)", 2)
+        u = as_numbers("inputs", inputs, "(n, m)", 2)
+        next_states = as_numbers("next_states", next_states, "(n, d)", 2)
         require(
             x.ndim == u.ndim == 2 and x.shape == next_states.shape and len(u) == len(x),
             "update_rows takes states (n, d), inputs (n, m) and next_states (n, d), not "
@@ -268,6 +270,8 @@ class Decoder:
         count = len(states[0]) if chosen is None else len(chosen)
         if not count:
             return
+        masked = any(map(np.ma.is_masked, (*states, *inputs, *next_states)))
+        require(not masked, "a column has masked values: fill them or leave them out")
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # refused later
                 z = context_map.encode(contexts, states, inputs)

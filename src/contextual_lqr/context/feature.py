@@ -152,7 +152,8 @@ def _evaluator(name: str, feature: Any) -> Callable[[Any], Any]:
 
 def _scalar(name: str, function: Callable[[Any], Any], context: Any) -> float:
     """A feature as a user's function gives it."""
-    value = np.asarray(called(function, context))
-    if value.shape or value.dtype.kind not in "iuf":
-        raise ContextError(f"the feature '{name}' must be one real number, not {shown(value)}")
+    given = called(function, context)
+    value = np.asarray(given)
+    if np.ma.is_masked(given) or value.shape or value.dtype.kind not in "iuf":
+        raise ContextError(f"the feature '{name}' must be one real number, not {shown(given)}")
     return float(value)
