@@ -131,7 +131,7 @@ def test_odd_command_lines(
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", undrawn)
 
     @given(lines(), damages())
-    @settings(campaign(60))
+    @settings(campaign(40))
     def one(words: list[str], damage: tuple[str, Any]) -> None:
         refresh(folder, good)
         name, how = damage
