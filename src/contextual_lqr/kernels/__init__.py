@@ -66,6 +66,9 @@ __all__ = [
 ]
 
 
+_MOST = 2**31 - 1  # threads: what the kernels can be told
+
+
 def cores() -> int:
     """The cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
@@ -74,15 +77,15 @@ def cores() -> int:
 
 
 _wanted = os.environ.get("OMP_NUM_THREADS", "").strip()
-_threads = max(1, int(_wanted)) if _wanted.isdecimal() else cores()
+_threads = min(max(1, int(_wanted)), _MOST) if _wanted.isdecimal() else cores()
 
 
 def set_threads(count: int) -> None:
     """Allow at most `count` threads a call; results do not depend on it, to the last bit."""
     global _threads
-    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= _MOST:
         raise InputError(
-            f"the number of threads must be a whole number of at least 1, not {count!r}"
+            f"the number of threads must be a whole number from 1 to {_MOST}, not {count!r}"
         )
     _threads = count
 
