@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -61,3 +62,16 @@ def panels(
     for axes in grid[count:]:
         axes.set_visible(False)
     return grid[:count]
+
+
+def rendered(draw: Callable[[Figure], object], suffix: str) -> bytes:
+    """A file of this kind (png, svg, pdf) with what is drawn, the same bytes every time."""
+    with figure_style():
+        from matplotlib.figure import Figure
+
+        figure = Figure()
+        draw(figure)
+        content = io.BytesIO()
+        metadata = {"Date": None} if suffix == "svg" else {}
+        figure.savefig(content, format=suffix, metadata=metadata, facecolor="white")
+    return content.getvalue()

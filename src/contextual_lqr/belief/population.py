@@ -126,7 +126,22 @@ class Population:
             found.covariances[:, r] = self.deviations[r]
         return found
 
-    def own(self, chosen: Array | slice = slice(None)) -> Belief:
-        """The same, once each has also shown its own rows."""
+    def own(
+        self,
+        chosen: Array | slice = slice(None),
+        *,
+        steps: int | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> Belief:
+        """The same, once each has also shown its own rows, or so many steps of them.
+
+        A share f of the rows is thinned out: √f R and √f F + √(1 - f) noise, as if no others had
+        been logged.
+        """
         some, prior = self.factors[chosen], self.others(chosen)
-        return machine_posterior(some.R, some.F, *prior, self.variances)
+        R, F = some.R, some.F
+        if steps is not None and rng is not None:
+            share = np.minimum(steps / np.maximum(some.rows, 1), 1.0)[:, None, None]
+            noise = rng.standard_normal(F.shape) * np.sqrt(self.variances)
+            R, F = np.sqrt(share) * R, np.sqrt(share) * F + np.sqrt(1 - share) * noise
+        return machine_posterior(R, F, *prior, self.variances)

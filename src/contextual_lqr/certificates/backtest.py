@@ -12,6 +12,10 @@ of at most 1 - k / (n + 1): the claims are multiplied by the score with k = ⌈0
 is more than 1. With fewer than 19 machines no score is large enough to show 95 %; claims then rest
 on the belief, whose Student distribution has the fewer degrees of freedom the fewer the machines.
 
+The same with some steps of its own, as if only so many had been logged. They are thinned out of its
+factor: of F = R β + noise, a share f leaves √f R and √f F + √(1 - f) noise, new and as large, which
+is distributed as if the share had been logged alone (Neufeld et al., "Data thinning", 2024).
+
 To hedge against deviations that are drawn anew at each step may be too much or too little for those
 that stay: the `hedge`, by which covariances are multiplied, is the one that makes r_i least on
 average.
@@ -20,26 +24,35 @@ average.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import Belief
+from contextual_lqr.belief.population import Population
+from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import findings_of, unmodelled
-from contextual_lqr.checks import as_numbers, record, require
+from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.errors import InputError
-from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
+from contextual_lqr.lqr.problem import (
+    LinearPolicy,
+    LinearSystem,
+    ModelUncertainty,
+    QuadraticCost,
+)
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 
 HEDGES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPLODED = 100.0  # the excess at which a machine on which a policy explodes counts
 QUANTILE = 0.95
+BAD = 0.05  # a controller further above the best possible was wrongly trusted
 FEWEST = 19  # machines that can show 95 % by counting
 _MACHINES = 300  # at most, of which the backtest is made
 _DRAWS = 48
@@ -60,7 +73,18 @@ class MachineBacktest:
     @property
     def rightly(self) -> bool:
         """Whether trust was, or would have been, deserved: within 5 % of the best possible."""
-        return self.realised_excess <= 0.05
+        return self.realised_excess <= BAD
+
+
+@dataclass(frozen=True, eq=False)
+class FewShot:
+    """All machines with so many steps of their own: excess of their controllers, and trust."""
+
+    steps: int
+    median_excess: float
+    excess_90: float
+    trusted: int
+    wrongly: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +94,7 @@ class Backtest:
     `hedge` is what the covariances of the deviations are multiplied by. `factor` multiplies a
     claimed excess; `widening` are the logarithms by which an interval of costs must at least reach
     below and above the predicted cost. `counted` says whether there were enough machines to show
-    95 % by counting.
+    95 % by counting. `few_shot` is what the machines would have got with data of their own.
     """
 
     machines: tuple[MachineBacktest, ...]
@@ -78,6 +102,7 @@ class Backtest:
     factor: float
     widening: tuple[float, float]
     counted: bool
+    few_shot: tuple[FewShot, ...] = ()
 
     @property
     def trusted(self) -> int:
@@ -105,11 +130,17 @@ class Backtest:
             "hedge": self.hedge,
             "factor": self.factor,
             "counted": self.counted,
+            "few_shot": [vars(one) for one in self.few_shot],
         }
 
 
 def backtest(
-    decoder: Decoder, cost: QuadraticCost, start: ArrayLike, *, trusted_excess: float = 0.02
+    decoder: Decoder,
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    trusted_excess: float = 0.02,
+    own_steps: Sequence[int] = (),
 ) -> Backtest:
     """Leave each machine out in turn, and hold its certificate against its own data.
 
@@ -121,6 +152,8 @@ def backtest(
         The task that the controllers are for.
     trusted_excess
         The claimed excess up to which a controller is trusted.
+    own_steps
+        Numbers of steps of its own that each machine is given, besides none.
 
     Returns
     -------
@@ -138,57 +171,115 @@ def backtest(
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
     if population is None or store is None or len(store) < 2:
         raise InputError("a backtest leaves machines out: it needs two at least, kept apart")
-    n = len(store)
-    chosen = np.arange(n)
-    if n > _MACHINES:  # a sample of them shows as much
-        chosen = np.sort(np.random.default_rng(0).choice(n, _MACHINES, replace=False))
-    law = decoder.posterior.machine(population.factors.maps[chosen])
-    others = _believed(decoder, law, population.others(chosen))
-    own = _believed(decoder, law, population.own(chosen))
-    truths = own.draw(_DRAWS, np.random.default_rng(1))
+    steps = [as_count("own_steps", one) for one in own_steps]
+    chosen = np.arange(len(store))
+    if len(chosen) > _MACHINES:  # a sample of them shows as much
+        chosen = np.sort(np.random.default_rng(0).choice(len(store), _MACHINES, replace=False))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        best = np.asarray(optimal_cost(truths, cost, x))
-        hedge, policy, realised = 0.0, None, None
-        least = np.inf
-        for level in HEDGES if population.deviating.any() else (0.0,):
-            tried = hedged_policy(others, cost, level)
-            paid = np.asarray(policy_cost(tried, truths, cost, x))
-            excess = _excess(paid, best).mean(0)
-            loss = float(np.minimum(excess, EXPLODED).mean())
-            if loss < least:
-                least, hedge, policy, realised = loss, level, tried, (excess, paid.mean(0))
-        assert policy is not None
-        assert realised is not None
-        drawn = others.draw(_DRAWS, np.random.default_rng(2))
-        on_draws, optimum = policy_cost(policy, drawn, cost, x), optimal_cost(drawn, cost, x)
-        claims = _excess(np.asarray(on_draws), np.asarray(optimum))
-        claimed = np.quantile(claims, QUANTILE, axis=0, method="higher")
-        predicted = np.asarray(policy_cost(policy, others.system, cost, x))
-        findings = findings_of(decoder)
-        missed, _ = unmodelled(findings, others.system, policy.gains, cost, x, predicted)
-        claimed = claimed + missed
-        excess, paid = realised
-        score = np.where(excess <= claimed, 1.0, excess / np.maximum(claimed, 1e-300))
+        task = _Backtest(decoder, population, cost, x, chosen)
+        found = task.tried(task.others)
         counted = len(chosen) >= FEWEST
+        score = np.where(found.excess <= found.claimed, 1.0, found.excess / found.claimed)
         factor = max(_conformal(score), 1.0) if counted else 1.0
         widening = (
-            _conformal(np.log(predicted / best.mean(0))) if counted else 0.0,
-            _conformal(np.log(paid / predicted)) if counted else 0.0,
+            _conformal(np.log(found.predicted / task.best.mean(0))) if counted else 0.0,
+            _conformal(np.log(found.paid / found.predicted)) if counted else 0.0,
         )
+        few_shot = []
+        for few in steps:
+            own = task.tried(task.with_own(few))
+            trusted, bad = task.trusted(own, factor, trusted_excess), own.excess > BAD
+            middle, most = np.quantile(own.excess, [0.5, 0.9], method="higher").tolist()
+            few_shot.append(FewShot(few, middle, most, int(trusted.sum()), int(bad[trusted].sum())))
+        trusted = task.trusted(found, factor, trusted_excess)
     labels, counts = store.labels, store.counts
     machines = tuple(
         MachineBacktest(
             labels[i] or f"#{i + 1}",
             int(counts[i]),
-            float(factor * claimed[k]),
-            float(excess[k]),
-            float(predicted[k]),
-            float(paid[k]),
-            bool(factor * claimed[k] <= trusted_excess),
+            float(factor * found.claimed[k]),
+            float(found.excess[k]),
+            float(found.predicted[k]),
+            float(found.paid[k]),
+            bool(trusted[k]),
         )
         for k, i in enumerate(chosen.tolist())
     )
-    return Backtest(machines, hedge, float(factor), widening, counted)
+    return Backtest(machines, task.hedge, float(factor), widening, counted, tuple(few_shot))
+
+
+class _Tried(NamedTuple):
+    """Policies, a machine each: what was claimed of them, and what they cost on its own draws."""
+
+    policy: LinearPolicy
+    claimed: Float[Array, " n"]
+    predicted: Float[Array, " n"]
+    excess: Float[Array, " n"]
+    paid: Float[Array, " n"]
+    drawn: LinearSystem
+
+
+class _Backtest:
+    """The machines left out, what each is by its own data, and the hedge that is best for them."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        population: Population,
+        cost: QuadraticCost,
+        start: Float[Array, " d"],
+        chosen: Array,
+    ) -> None:
+        self.population, self.cost, self.start, self.chosen = population, cost, start, chosen
+        self.findings = findings_of(decoder)
+        self.law = decoder.posterior.machine(population.factors.maps[chosen])
+        self.others = self._believed(population.others(chosen))
+        self.truths = self._believed(population.own(chosen)).draw(_DRAWS, np.random.default_rng(1))
+        self.best = np.asarray(optimal_cost(self.truths, cost, start))
+        levels = HEDGES if population.deviating.any() else (0.0,)
+        self.hedge = min(levels, key=self._loss)
+
+    def with_own(self, steps: int) -> MachineBelief:
+        """What is believed about each once it has shown so many steps of its own."""
+        return self._believed(
+            self.population.own(self.chosen, steps=steps, rng=np.random.default_rng(3))
+        )
+
+    def tried(self, belief: MachineBelief) -> _Tried:
+        """The policy for each machine by such a belief, on draws of it and of the truth."""
+        cost, x = self.cost, self.start
+        policy = hedged_policy(belief, cost, self.hedge)
+        drawn = belief.draw(_DRAWS, np.random.default_rng(2))
+        on_draws, optimum = policy_cost(policy, drawn, cost, x), optimal_cost(drawn, cost, x)
+        claims = _excess(np.asarray(on_draws), np.asarray(optimum))
+        predicted = np.asarray(policy_cost(policy, belief.system, cost, x))
+        missed, _ = unmodelled(self.findings, belief.system, policy.gains, cost, x, predicted)
+        claimed = np.quantile(claims, QUANTILE, axis=0, method="higher") + missed
+        paid = np.asarray(policy_cost(policy, self.truths, cost, x))
+        excess = _excess(paid, self.best).mean(0)
+        return _Tried(policy, np.maximum(claimed, 1e-300), predicted, excess, paid.mean(0), drawn)
+
+    def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
+        """Which of these would have been trusted: claims small enough, and loops that decay."""
+        found = factor * one.claimed <= most
+        for i in np.flatnonzero(found):
+            system = LinearSystem.unchecked(
+                one.drawn.A[:, i], one.drawn.B[:, i], one.drawn.noise[:, i]
+            )
+            found[i] = not grows(system, one.policy.gains[i], self.cost).any()
+        return found
+
+    def _loss(self, hedge: float) -> float:
+        policy = hedged_policy(self.others, self.cost, hedge)
+        paid = np.asarray(policy_cost(policy, self.truths, self.cost, self.start))
+        return float(np.minimum(_excess(paid, self.best).mean(0), EXPLODED).mean())
+
+    def _believed(self, found: Belief) -> MachineBelief:
+        """The belief about each machine from the population, for all rows of [A, B]."""
+        law, population = self.law, self.population
+        noise = np.diag(np.where(np.diagonal(law.noise) > 0, population.variances, 0.0))
+        degrees = np.minimum(law.degrees, population.degrees)
+        return MachineBelief(found.means, found.covariances, noise, degrees, law.identified)
 
 
 def hedged_policy(belief: MachineBelief, cost: QuadraticCost, hedge: float) -> LinearPolicy:
@@ -200,15 +291,6 @@ def hedged_policy(belief: MachineBelief, cost: QuadraticCost, hedge: float) -> L
         )
     gains = solve(belief.system, cost, uncertainty=uncertainty).policy.gains
     return LinearPolicy(np.where(np.isfinite(gains), gains, 0.0))
-
-
-def _believed(decoder: Decoder, law: MachineBelief, found: Belief) -> MachineBelief:
-    """The belief about each machine from the population, for all rows of [A, B]."""
-    population = decoder.population
-    assert population is not None
-    noise = np.diag(np.where(np.diagonal(law.noise) > 0, population.variances, 0.0))
-    degrees = np.minimum(law.degrees, population.degrees)
-    return MachineBelief(found.means, found.covariances, noise, degrees, law.identified)
 
 
 def _excess(paid: Float[Array, "*n"], best: Float[Array, "*n"]) -> Float[Array, "*n"]:

@@ -11,6 +11,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.certificates.backtest import BAD, Backtest
 from contextual_lqr.certificates.certificate import (
     REFUSED_EXCESS,
     TRUSTED_EXCESS,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+_LEAST, _MOST = 1e-6, 1e2  # excess beyond these is drawn at them
 _COLOURS = {"trust": PALETTE[2], "caution": PALETTE[4], "do not use": PALETTE[1]}
 
 
@@ -179,10 +181,76 @@ def plot_certificates(
         for axes, values in ((cost, np.concatenate((low, high))), (above, excess)):
             if (values[np.isfinite(values)] > 0).all():
                 axes.set_yscale("log")
-        above.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        above.yaxis.set_major_formatter(_percent)
         above.set_xlabel(label or name or _changing(certificates))
         cost.figure.legend(*cost.get_legend_handles_labels(), loc="outside lower right", ncols=3)
     return drawn
+
+
+def plot_backtest(found: Backtest, *, figure: Figure | None = None) -> list[Axes]:
+    """Draw a backtest: what was claimed of each machine against what came of it.
+
+    Beside it, if steps of the machines' own were asked for, the excess against their number.
+
+    Parameters
+    ----------
+    found : Backtest
+        As `backtest` gives it.
+    figure : matplotlib.figure.Figure, optional
+        What to draw into; otherwise a new figure of pyplot.
+
+    Returns
+    -------
+    list of matplotlib.axes.Axes
+        One or two.
+
+    Raises
+    ------
+    MissingExtraError
+        If Matplotlib is not installed.
+    """
+    both = np.array([(one.claimed_excess, one.realised_excess) for one in found.machines])
+    both = np.clip(both, _LEAST, _MOST)
+    trusted = np.array([one.trusted for one in found.machines])
+    with figure_style():
+        drawn = panels(figure, 1 + bool(found.few_shot), 2 if found.few_shot else 1, 3.6, 3.0)
+        axes = drawn[0]
+        for some, colour, name in (
+            (trusted, _COLOURS["trust"], "trusted"),
+            (~trusted, GREY, "not trusted"),
+        ):
+            if some.any():
+                axes.plot(*both[some].T, "o", color=colour, markersize=4, alpha=0.8, label=name)
+        axes.set(xscale="log", yscale="log")
+        ends = both.min() / 2, both.max() * 2
+        axes.plot(ends, ends, color=GREY, linewidth=1, linestyle="--")
+        axes.axhline(BAD, color=_COLOURS["do not use"], linewidth=1, linestyle="--")
+        axes.set(
+            xlim=ends, ylim=ends, xlabel="claimed excess, at 95 %", ylabel="excess by own data"
+        )
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_formatter(_percent)
+        if found.few_shot:
+            zero = np.quantile(both[:, 1], [0.5, 0.9], method="higher")
+            steps = [0, *(one.steps for one in found.few_shot)]
+            middle = [zero[0], *(one.median_excess for one in found.few_shot)]
+            most = [zero[1], *(one.excess_90 for one in found.few_shot)]
+            axes = drawn[1]
+            axes.plot(steps, middle, "o-", color=PALETTE[0], markersize=4, label="median")
+            axes.plot(steps, most, "s--", color=PALETTE[0], markersize=4, label="90 % of machines")
+            axes.axhline(BAD, color=_COLOURS["do not use"], linewidth=1, linestyle="--")
+            axes.set(yscale="log", xlabel="steps of the machine's own", ylabel="excess by own data")
+            axes.set_xscale("symlog", linthresh=max(steps[1], 1))
+            axes.set_xticks(steps, [str(one) for one in steps])
+            axes.minorticks_off()
+            axes.yaxis.set_major_formatter(_percent)
+        for axes in drawn:
+            axes.legend(loc="best", fontsize="small")
+    return drawn
+
+
+def _percent(value: float, _: object = None) -> str:
+    return f"{100 * value:g} %"
 
 
 def _places(certificates: Sequence[Certificate], name: str | None) -> Float[Array, " n"]:

@@ -64,6 +64,11 @@ _COMMANDS = {  # group, what it does, an example
         "Join what several sites have learnt, without their logs.",
         "contextual-lqr merge here.decoder there.decoder -o both.decoder",
     ),
+    "backtest": (
+        _FLEET,
+        "Leave each machine out in turn; see whether its certificate would have been right.",
+        "contextual-lqr backtest fleet.decoder -o backtest.png",
+    ),
     "design": (
         _FLEET,
         "Controllers for machines never tried, each with a certificate.",

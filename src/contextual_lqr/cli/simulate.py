@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import io
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -12,12 +12,14 @@ from numpy import ndarray as Array
 from rich.markup import escape
 from rich.table import Table
 
+from contextual_lqr.certificates.plots import plot_prediction
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.cli.machines import chosen_machines, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Seed
 from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
+from contextual_lqr.figures import rendered
 from contextual_lqr.files import atomic_write, require_writable
 
 
@@ -72,8 +74,10 @@ def simulate(
         band=band,
     )
     if output is not None:
-        suffix = output.suffix.lower()[1:]
-        atomic_write(output, _drawn(described, machine, seen, band, runs, suffix))
+        title = f"{shown(machine, described.units)}: band of {band:.0%} over {runs} posterior draws"
+        draw = partial(plot_prediction, seen, labels=described.labels, title=title)
+        picture = rendered(lambda figure: draw(figure=figure), output.suffix[1:].lower())
+        atomic_write(output, picture)
     if as_json:
         _print_json(described, machine, seen, band)
     else:
@@ -149,27 +153,3 @@ def _print_json(
         },
     }
     print_json(whole)
-
-
-def _drawn(
-    described: FleetDescription,
-    machine: dict[str, float],
-    seen: ClosedLoopPrediction,
-    band: float,
-    runs: int,
-    suffix: str,
-) -> bytes:
-    """The figure: a panel a state and input, the band shaded."""
-    from contextual_lqr.certificates.plots import plot_prediction
-    from contextual_lqr.figures import figure_style
-
-    title = f"{shown(machine, described.units)}: band of {band:.0%} over {runs} posterior draws"
-    with figure_style():
-        from matplotlib.figure import Figure
-
-        figure = Figure()
-        plot_prediction(seen, labels=described.labels, title=title, figure=figure)
-        content = io.BytesIO()
-        metadata = {"Date": None} if suffix == "svg" else {}
-        figure.savefig(content, format=suffix, metadata=metadata, facecolor="white")
-    return content.getvalue()
