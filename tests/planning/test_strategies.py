@@ -188,8 +188,8 @@ def test_sampled_optimism_is_the_best_of_its_samples(fleet: str, episodes: int, 
         costs = [optimal_cost(now.systems(one), now.cost, now.start) for one in thetas]
         best = int(np.argmin(costs))
         np.testing.assert_array_equal(choice.theta, thetas[best])
-        # Of wild samples with large values, rounding leaves fewer digits of the cost.
-        assert choice.promised_cost == pytest.approx(costs[best], rel=1e-9)
+        # Samples are compared in plain arithmetic, which leaves fewer digits of wild ones' costs.
+        assert choice.promised_cost == pytest.approx(costs[best], rel=1e-6)
         gains = solve(now.systems(thetas[best]), now.cost).policy.gains
         np.testing.assert_allclose(choice.policy.gains, gains, rtol=1e-12)
         literal = SampledOptimism(50, beta, "estimate").choose(now, default_rng(seed))
