@@ -199,7 +199,7 @@ class ContextMap(ABC):
         try:
             matrix = np.array(value)
         except ValueError:
-            raise error(f"{whose} has rows of different lengths, and is no matrix") from None
+            raise error(f"{whose} has rows of different lengths, and is not a matrix") from None
         if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "iuf":
             found = f"has shape {matrix.shape} and type {matrix.dtype}"
             raise error(f"{whose} must be a two-dimensional matrix of real numbers, but {found}")
