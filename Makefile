@@ -19,14 +19,15 @@ demo: .venv/run.stamp  ## the paper's experiments with three seeds, about a minu
 	@$(BIN)/contextual-lqr reproduce --seeds 3 --out results/demo
 
 test: .venv/test.stamp  ## the whole suite
-	@$(BIN)/python -m pytest -n auto --dist worksteal tests --ignore=tests/fuzz
+	@$(BIN)/python -m pytest -n auto --dist worksteal tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile README.md docs  # a page's blocks share names
 
 EXAMPLES ?= 10000
 
-fuzz: .venv/test.stamp  ## new examples in every test of Hypothesis: make fuzz EXAMPLES=1000
+fuzz: .venv/test.stamp  ## campaigns of new cases against everything: make fuzz EXAMPLES=1000
+	@CASES=$(EXAMPLES) HYPOTHESIS_PROFILE=fuzz $(BIN)/python -m pytest -n auto tests/fuzz
 	@HYPOTHESIS_PROFILE=fuzz HYPOTHESIS_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n auto \
-		--dist worksteal -m hypothesis $(wildcard tests/fuzz) tests
+		--dist worksteal -m hypothesis tests
 
 coverage: .venv/test.stamp  ## which lines nothing runs; the pages count as tests
 	@$(BIN)/python -m pytest -n auto --dist loadfile --cov --cov-report= tests README.md docs
@@ -44,7 +45,7 @@ format: .venv/lint.stamp
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CPP)
 
-BENCHMARKS := run growth optimism reproduce chain strategies fleets pendulum certificate misfit
+BENCHMARKS := run growth optimism reproduce chain strategies fleets pendulum certificate misfit unstable
 
 bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages of docs/ about it
 	@for one in $(BENCHMARKS); do $(BENCH_BIN)/python benchmarks/$$one.py || exit 1; done

@@ -26,7 +26,7 @@ from numpy_experiment import same_trial
 
 MEANT = 15.0
 KERNELS = (
-    "recursions", "best_decoder", "scatter", "roll_out", "factor_rows"
+    "recursions", "best_decoder", "sample_ellipsoid", "roll_out", "factor_rows"
 )  # fmt: skip
 
 

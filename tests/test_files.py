@@ -8,7 +8,6 @@ import stat
 import subprocess
 import sys
 import time
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +28,7 @@ from contextual_lqr.files import (
     save_arrays,
     stamp,
 )
+from processes import forked
 
 STATE = {"β": 1e-300, "names": ["a", "b"], "none": None, "zeros": "0" * 70}
 ARRAYS = {
@@ -178,14 +178,6 @@ def test_where_it_cannot_be_written_is_said(tmp_path: Path) -> None:
     atomic_write(tmp_path / ("a" * 255), b"x")  # the longest name there is, and not one less
     with pytest.raises(InputError, match="there is no file"):
         read_whole(tmp_path / "none")
-
-
-def forked(work: Any, *arguments: Any) -> Any:
-    """A process of its own that does so much and no more: it may be forked."""
-    child = multiprocessing.get_context("fork").Process(target=work, args=arguments)
-    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-        child.start()
-    return child
 
 
 @pytest.mark.parametrize("wrong", [1, True, None, b"bytes", ["a"], 2.5])

@@ -19,6 +19,7 @@ from scipy.linalg.blas import dasum
 
 from contextual_lqr.errors import ContextualLQRError, InputError
 
+MANY = 10**9  # more than this of anything is a slip of the finger
 _Record = TypeVar("_Record")
 
 
@@ -52,8 +53,18 @@ def as_number(name: str, value: Any) -> float:
     return float(array)
 
 
-def as_numbers(name: str, value: Any, shape: str, least_axes: int) -> Array:
-    """`value` as a C-contiguous float64 array of finite numbers.
+def as_count(name: str, value: Any, least: int = 1, most: int = MANY) -> int:
+    """`value` as a whole number between two others; True is none."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    require(whole, f"{name} must be a whole number, not {shown(value)}")
+    count = int(value)
+    require(count >= least, f"{name} must be at least {least}, not {shown(count)}")
+    require(count <= most, f"{name} must be at most {most}, not {shown(count)}")
+    return count
+
+
+def as_numbers(name: str, value: Any, shape: str, least_axes: int, *, finite: bool = True) -> Array:
+    """`value` as a C-contiguous float64 array of numbers, finite unless said otherwise.
 
     Truth values, dates and words are no numbers, and what is masked is missing.
     """
@@ -68,7 +79,7 @@ def as_numbers(name: str, value: Any, shape: str, least_axes: int) -> Array:
         raise InputError(f"{name} must be an array of real numbers of shape {shape}") from None
     if array.ndim < least_axes:
         raise InputError(f"{name} must have shape {shape}, but has shape {array.shape}")
-    if not all_finite(array):
+    if finite and not all_finite(array):
         where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
         place = f" at index {where}" if where else ""
         raise InputError(f"{name} must be finite, but holds {array[where]}{place}")

@@ -45,20 +45,27 @@ _PATIENCE = 10.0  # seconds to wait for another process that holds a file
 def read_whole(path: Name) -> bytes:
     """The bytes of a regular file; what would have to be waited for, such as a FIFO, is refused."""
     require_regular(path)
-    with _reporting("read", path), open(path, "rb", opener=_at_once) as file:
+    with reporting("read", path), open(path, "rb", opener=_at_once) as file:
         return file.read()
 
 
 def require_regular(path: Name) -> None:
     """Refuse what is no regular file before somebody else opens it, and waits for it."""
-    with _reporting("read", path):
+    with reporting("read", path):
         _require_name(path)
         _require_regular("read", path, os.stat(path))
 
 
+def real_path(path: Name) -> Path:
+    """Where a file is, whatever links lead there."""
+    with reporting("write", path):
+        _require_name(path)
+        return Path(os.path.realpath(path))
+
+
 def stamp(path: Name) -> str:
     """What a file holds, as a digest; of a file that is not there, an empty one."""
-    with _reporting("read", path):
+    with reporting("read", path):
         return "" if _about(path) is None else _digest(read_whole(path))
 
 
@@ -92,7 +99,7 @@ def _require_regular(doing: str, path: Name, about: os.stat_result) -> None:
 
 
 @contextmanager
-def _reporting(doing: str, path: Name) -> Iterator[None]:
+def reporting(doing: str, path: Name) -> Iterator[None]:
     """What the system refuses, as a sentence."""
     try:
         yield
@@ -122,9 +129,9 @@ def atomic_write(path: Name, content: bytes, *, since: str | None = None) -> Non
                 f"{path} has been changed by another process since it was read, and is left as "
                 "it is: read it again, and repeat what you add to it"
             )
-        with _reporting("write", path):
+        with reporting("write", path):
             beside, file = open_beside(path)
-            target = Path(os.path.realpath(path))
+            target = real_path(path)
             try:
                 with file:
                     file.write(content)
@@ -139,18 +146,29 @@ def atomic_write(path: Name, content: bytes, *, since: str | None = None) -> Non
                 beside.unlink(missing_ok=True)
 
 
+def require_writable(path: Name) -> os.stat_result | None:
+    """Refuse what cannot be written, before the work whose result it is to hold.
+
+    Returns what the system says about the file that is there now, if there is one.
+    """
+    with reporting("write", path):
+        old = _about(path)
+        if old is not None:
+            _require_regular("write", path, old)
+            if not os.access(path, os.W_OK):
+                raise PermissionError(None, "it is read-only")
+        if not real_path(path).parent.is_dir():
+            raise FileNotFoundError
+        return old
+
+
 def open_beside(path: Name) -> tuple[Path, IO[bytes]]:
     """A temporary file in the folder of `path`, with the mode of `path`, to be renamed to it.
 
     Those that a process of ours left behind there when it was killed are removed.
     """
-    with _reporting("write", path):
-        old = _about(path)
-        target = Path(os.path.realpath(path))
-        if old is not None:
-            _require_regular("write", path, old)
-            if not os.access(path, os.W_OK):
-                raise PermissionError(None, "it is read-only")
+    with reporting("write", path):
+        old, target = require_writable(path), real_path(path)
         _tidy(target.parent)
         beside = target.with_name(f"{_OURS}{secrets.token_hex(16)}.part")
         mode = 0o666 if old is None else stat.S_IMODE(old.st_mode)
@@ -216,9 +234,9 @@ def locked(path: Name, patience: float | None = None) -> Iterator[None]:
     A lock ends with its process, however that ends. Inside, write without `since`.
     """
     deadline = time.monotonic() + (_PATIENCE if patience is None else patience)
-    with _reporting("write", path):
-        _require_name(path)
-        target = Path(os.path.realpath(path))
+    with reporting("write", path):
+        require_writable(path)  # else the lock would be made beside a device
+        target = real_path(path)
         lock = target.with_name(f"{_OURS}{_digest(os.fsencode(target.name))[:32]}.lock")
         while (held := _hold(lock)) is None:
             if time.monotonic() > deadline:

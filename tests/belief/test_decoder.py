@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,7 @@ def exactly(Z: np.ndarray, after: np.ndarray, lam: float) -> tuple[np.ndarray, n
 
 def assert_same_belief(one: Decoder, other: Decoder, size: float, even: bool) -> None:
     """To rounding: compared in the metric of V, where eps times the largest row is the unit."""
-    for count in ("rows", "episodes", "ignored_rows"):
+    for count in ("rows", "episodes", "ignored_rows", "repeats"):
         assert getattr(one, count) == getattr(other, count)
     V, W = one.factor.T @ one.factor, other.factor.T @ other.factor
     lengths = np.sqrt(np.diag(V))
@@ -236,6 +237,21 @@ def test_merge_refuses_pairs_of_another_size() -> None:
     assert snapshot(small) == before
 
 
+def test_repeats_are_counted_saved_and_merged(tmp_path: Path) -> None:
+    one, other = (episode(np.random.default_rng(i)) for i in (1, 2))
+    decoder, elsewhere = learnt([one, one, one]), learnt([other])
+    elsewhere.update_many([other[0]] * 2, [other[1]] * 2)
+    assert (decoder.episodes, decoder.repeats) == (1, 2)
+    assert (elsewhere.episodes, elsewhere.repeats) == (1, 2)
+    decoder.save(tmp_path / "learnt")
+    decoder = Decoder.load(tmp_path / "learnt")
+    assert decoder.repeats == 2
+    decoder.merge(elsewhere)
+    assert (decoder.episodes, decoder.repeats) == (2, 4)
+    decoder.update(*other)  # also what came by merging is known
+    assert (decoder.episodes, decoder.repeats) == (2, 5)
+
+
 def test_a_copy_is_independent() -> None:
     rng = np.random.default_rng(4)
     decoder = learnt([episode(rng)])
@@ -391,3 +407,24 @@ def test_a_decoder_needs_positive_numbers(bad: float) -> None:
         Decoder(MAP, bad)
     with pytest.raises(InputError, match="noise_level must be"):
         Decoder(MAP, noise_level=bad)
+
+
+MASK = np.ma.array(np.ones((3, 2)), mask=[[True, False]] * 3)
+
+
+@pytest.mark.slow  # without the checks of types, which would refuse some of these first
+@pytest.mark.parametrize("odd", [MASK, np.ones((3, 2), bool), np.ones((3, 2)).astype("M8[D]")])
+@pytest.mark.parametrize("where", ["states", "next_states", "contexts"])
+def test_what_is_masked_true_or_a_date_is_not_learnt(odd: Any, where: str) -> None:
+    decoder = learnt([GOOD])
+    before = snapshot(decoder)
+    rows: dict[str, Any] = {
+        "contexts": {"gain": np.ones(3)}, "states": np.ones((3, 2)), "inputs": np.ones((3, 1)),
+        "next_states": np.ones((3, 2)),
+    }  # fmt: skip
+    rows[where] = {"gain": odd[:, 0]} if where == "contexts" else odd
+    with pytest.raises(InputError, match=f"{where} (must be|has masked)|values of 'gain'"):
+        decoder.update_rows(**rows)
+    with pytest.raises(InputError, match="a column has masked values"):
+        decoder.update_columns({"gain": np.ones(3)}, list(MASK.T), [np.ones(3)], [np.ones(3)] * 2)
+    assert snapshot(decoder) == before

@@ -110,7 +110,8 @@ def test_a_damaged_file_is_refused_in_words(tmp_path: Path) -> None:
 
 STATE = {
     "context_map": MAP.describe(), "regularisation": 1.0, "noise_level": 1.0, "episodes": 1,
-    "rows": 4, "ignored_rows": 0, "sizes": [6, 2], "deviations": None, "machines": None,
+    "rows": 4, "ignored_rows": 0, "repeats": 0, "sizes": [6, 2], "deviations": None,
+    "machines": None,
 }  # fmt: skip
 OTHER = BlockContext(np.eye(2), np.eye(1)).describe()
 CHANGES = [

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import cyclopts
+import polars as pl
 import pytest
 from rich.console import Console
 from rich.markup import escape
@@ -65,7 +66,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "fleet.toml").write_text(TEMPLATE)
     write(cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20), folder / "a.csv")
     (folder / "machines.csv").write_text("mass\n1\n2\n")
-    os.mkfifo(folder / "fifo")
+    (folder / "fifos").mkdir()
+    for name in ("fifo", "fifo.csv", "fifo.png", "fifos/a.csv"):
+        os.mkfifo(folder / name)
     fitted = fitting.fit(FleetDescription.parse(TEMPLATE), folder / "a.csv")
     fitted.save(folder / "a.decoder")
     return folder
@@ -195,6 +198,28 @@ def test_a_missing_file_is_one_sentence_with_a_hint(name: str, command: Any) -> 
         ("design fleet.toml --context mass=2", "fleet.toml is a description, not a fitted fleet"),
         ("design a.decoder --context mas=2", "there is no context 'mas'"),
         ("new no/where.toml", "cannot write no/where.toml"),
+        ("design a.decoder --context mass=2 --seed -1", 'value "-1" for --seed. Must be >= 0; see'),
+        ("simulate a.decoder --context mass=2 --seed -1", "for --seed. Must be >= 0; see"),
+        ("play --seed -1", "for --seed. Must be >= 0; see"),
+        ("design a.decoder --context mass=2 --draws 1e10", 'convert "1e10" into int; see'),
+        ("design a.decoder --context mass=2 --draws 10000000000", "Must be <= 10000000; see"),
+        ("simulate a.decoder --context mass=2 --runs 10000000000", "Must be <= 10000000; see"),
+        ("play --episodes 10000000000", "for --episodes. Must be <= 10000000; see"),
+        ("reproduce --episodes 10000000000", "for --episodes. Must be <= 10000000; see"),
+        ("reproduce --samples 0", "for --samples. Must be >= 1; see"),
+        ("verify --seeds 10000000000", "for --seeds. Must be <= 10000000; see"),
+        ("verify --episodes 10000000000", "for --episodes. Must be <= 10000000; see"),
+        ("design a.decoder --context mass=2 -o fifo.csv", "cannot write fifo.csv: it is a FIFO"),
+        ("simulate a.decoder --context mass=2 -o fifo.png", "cannot write fifo.png: it is a FIFO"),
+        ("merge a.decoder a.decoder -o fifo", "cannot write fifo: it is a FIFO, not a regular"),
+        ("merge a.decoder a.decoder -o /dev/null", "cannot write /dev/null: it is a device"),
+        ("fit fleet.toml a.csv -o /dev/null", "cannot write /dev/null: it is a device"),
+        ("fit fleet.toml fifos -o b.decoder", "cannot read fifos/a.csv: it is a FIFO, not a"),
+        ("fit fleet.toml fifos/*.csv -o x", "cannot read fifos/a.csv: it is a FIFO, not a"),
+        ("fit fleet.toml a.csv -o x --cluster tls://127.0.0.1:9", "give --tls-ca, --tls-cert and"),
+        ("verify --cluster tls://127.0.0.1:9", "give --tls-ca, --tls-cert and --tls-key"),
+        ("reproduce --tls-key a.csv", "certificates are for a --cluster tls://host:8786"),
+        ("verify --tls-ca a.csv", "certificates are for a --cluster tls://host:8786"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: str, said: str, command: Any) -> None:
@@ -313,6 +338,37 @@ def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixt
     text = capsys.readouterr().out
     assert json.loads(text) == {ODD: ODD}
     assert text.isprintable() or set(text) - set("\n") == {c for c in text if c.isprintable()}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "check odd.toml odd.csv",
+        "fit odd.toml odd.csv -o odd.decoder",
+        "design odd.decoder --contexts odd_machines.csv",
+        "design odd.decoder --contexts odd_machines.csv --json",
+        "simulate odd.decoder --context mass=2",
+        "advise odd.decoder --candidates odd_machines.csv",
+        "advise odd.decoder",
+        "design \x1b[31mx --context mass=2",
+        "\x1b[31m",
+    ],
+)
+def test_no_command_repeats_a_control_character(
+    line: str, command: Any, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not from labels, names of columns, units, nor what was typed."""
+    monkeypatch.setenv("NO_COLOR", "1")
+    Path("odd.toml").write_text(TEMPLATE.replace('"kg"', '"\\u001b[31mkg"'))
+    odd = cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20, actual={1: 5.0})
+    odd = odd.with_columns(machine="\x1b[31m" + pl.col("machine"))
+    odd = odd.with_columns(pl.lit(1).alias("\x1b[31mmore"), episode=pl.col("episode").cast(str))
+    write(odd.with_columns(episode="\x9b" + pl.col("episode")), Path("odd.csv"))
+    fitting.fit(Path("odd.toml"), "odd.csv").save("odd.decoder")
+    Path("odd_machines.csv").write_text("machine,mass\n\x1b[31mone,1\n\x1b]0;two\x07,2\n")
+    _, printed, said = command(*line.split())
+    assert len(printed + said) > 20
+    assert not set("\x1b\x9b\x07") & set(printed + said)
 
 
 def test_tables_are_plain_for_scripts_and_harmless_in_terminals(

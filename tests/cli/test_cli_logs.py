@@ -105,7 +105,7 @@ def test_fit_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "said"),
     [
         (["fit", "fleet.toml", "a.csv"], "-o fleet.decoder"),
-        (["fit", "fleet.toml", "a.csv", "-o", "no/where.decoder"], "folder that exists"),
+        (["fit", "fleet.toml", "a.csv", "-o", "no/where.decoder"], "No such file or folder"),
         (["fit", "fleet.toml", "a.csv", "--into", "none.decoder"], "there is no file none.decoder"),
         (["fit", "fleet.toml", "nothing.csv", "-o", "x.decoder"], "no log is named"),
         (["fit", "none.toml", "a.csv", "-o", "x.decoder"], "did you mean fleet.toml?"),
@@ -164,3 +164,46 @@ def test_a_failed_write_leaves_the_old_decoder(
         app(["fit", "fleet.toml", "b.parquet", "--into", "a.decoder"])
     assert Path("a.decoder").read_bytes() == old
     assert sorted(os.listdir()) == names
+
+
+def test_what_was_learnt_is_not_learnt_again(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("link.csv").symlink_to("a.csv")
+    Path("copy.csv").write_bytes(Path("a.csv").read_bytes())
+    assert command("fit", "fleet.toml", "a.csv", "./a.csv", "link.csv", "-o", "a.decoder") == 0
+    once = Path("a.decoder").read_bytes()
+    assert "190 rows of 10 episodes" in capsys.readouterr().out
+    assert command("fit", "fleet.toml", "a.csv", "copy.csv", "-o", "b.decoder", "--robust") == 0
+    said = capsys.readouterr().out
+    assert "190 transitions learnt before, and left out" in said
+    assert "b.decoder is written: 190 rows of 10 episodes" in said
+    assert FittedFleet.load("b.decoder").decoder.repeats == 1
+    for again in (
+        "fit fleet.toml copy.csv --into a.decoder",
+        "merge a.decoder a.decoder -o a.decoder",
+        "merge a.decoder ./b.decoder -o c.decoder",
+    ):
+        said = refused(again.split(), capsys)
+        assert "both have learnt from the same data" in said
+        assert "if that is meant, allow repeats" in said
+        assert Path("a.decoder").read_bytes() == once
+        assert not Path("c.decoder").exists()
+    again = "fit fleet.toml copy.csv --into a.decoder --allow-repeats -o twice.decoder"
+    assert command(*again.split()) == 0
+    assert FittedFleet.load("twice.decoder").decoder.rows == 380
+    assert command("fit", "fleet.toml", "*.csv", "--allow-repeats", "-o", "twice.decoder") == 0
+    assert FittedFleet.load("twice.decoder").decoder.rows == 380
+    assert command("merge", "a.decoder", "a.decoder", "-o", "a.decoder", "--allow-repeats") == 0
+    assert FittedFleet.load("a.decoder").decoder.rows == 380
+
+
+def test_a_quarantine_takes_no_other_file_s_place(folder: Path) -> None:
+    rows = cart_rows([0.7, 1.3], steps=20).with_columns(mass=pl.lit(-1.0))
+    write(pl.concat([cart_rows([0.7, 1.3, 2.0], steps=20), rows]), Path("bad.csv"))
+    Path("x.decoder.quarantine.csv").symlink_to("nowhere")  # no place for a file of ours
+    for number in (2, 3):
+        assert command("fit", "fleet.toml", "bad.csv", "-o", "x.decoder") == 0
+        assert len(pl.read_csv(f"x.decoder.quarantine-{number}.csv")) == 80
+    assert not [name for name in os.listdir() if name.startswith(".")]
+    assert Path("x.decoder.quarantine.csv").is_symlink()

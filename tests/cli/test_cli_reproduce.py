@@ -136,7 +136,7 @@ def test_ctrl_c_keeps_what_is_finished(tmp_path: Path) -> None:
         (("--paths", "square"), 2, "square"),
         (("--strategies", "paper", "bold"), 2, "bold"),
         (("--seeds", "few"), 2, "few"),
-        (("--seeds", "0"), 2, "seeds must be a whole number of at least 1"),
+        (("--seeds", "0"), 2, "for --seeds. Must be >= 1"),
         (("--decays", "2"), 2, "decays must be"),
         (("--jobs", "0"), 2, "--jobs must be at least 1"),
         (("--config", "none.json"), 2, "there is no file none.json"),

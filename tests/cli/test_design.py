@@ -51,6 +51,19 @@ def test_one_machine_in_the_terminal(folder: Path) -> None:
         assert words in done.stdout
 
 
+@pytest.mark.parametrize("mass", ["-2", "0.49", "7", "1e308"])
+def test_a_machine_outside_the_declared_bounds_is_not_trusted(
+    mass: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    design(folder / "fleet.decoder", context=[f"mass={mass}"], as_json=True, draws=20, quick=True)
+    (machine,) = json.loads(capsys.readouterr().out)["machines"]
+    assert machine["verdict"] in ("caution", "do not use")
+    capsys.readouterr()
+    design(folder / "fleet.decoder", context=[f"mass={mass}"], draws=20, quick=True)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"mass = {float(mass):g} is outside its declared bounds, 0.5 to 5" in said
+
+
 def test_json_is_what_the_library_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     design(folder / "fleet.decoder", context=["mass=2.0"], as_json=True, draws=50)
     whole = json.loads(capsys.readouterr().out)

@@ -238,6 +238,10 @@ STATES: dict[str, Any] = {  # what is changed in a file, as by a program that is
     "a range of nothing": {"context_range": {"mass": [1, None]}},
     "ranges that are none": {"context_range": 3},
     "known that is a list": {"known": [1]},
+    "known rows of another fleet": {"known": {"0": [1.0, 0.2, 0.0, 0.0, 0.0, 0.0]}},
+    "known rows that were none": {"known": {}},
+    "a regularisation of another fleet": {"regularisation": 7.0},
+    "a noise of another fleet": {"noise_level": 7.0},
     "a noise of 400 digits": {"noise_level": 10**400},
 }
 

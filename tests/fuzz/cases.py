@@ -3,12 +3,24 @@
 import os
 from pathlib import Path
 
+from hypothesis import HealthCheck, Phase, settings
+
 from contextual_lqr.data import TEMPLATE, FleetDescription, fitting
 from fleet_logs import cart_rows, write
 
 
 def cases(few: int) -> int:
     return int(os.environ.get("CASES", few))
+
+
+def campaign(few: int) -> settings:
+    """So many examples; what is found is told as it was found, for to shrink it takes long."""
+    return settings(
+        max_examples=cases(few),
+        suppress_health_check=list(HealthCheck),
+        database=None,
+        phases=[Phase.generate],
+    )
 
 
 def small_fleet(folder: Path) -> Path:

@@ -1,6 +1,8 @@
 """The agent: ask and tell, live episodes, what is refused, and how well it learns."""
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from contextual_lqr import (
     solve,
 )
 from contextual_lqr.fleets import path_following, true_system
+from contextual_lqr.planning import agent as agent_module
 from fleet_play import (
     FLEETS,
     STRATEGIES,
@@ -259,6 +262,29 @@ def test_every_plan_that_was_told_counts_in_whatever_order() -> None:
         agent.tell(plans[k], play_plan(plans[k], SMALL, contexts[k], default_rng(k)))
     expected = {plan.theta.tobytes() for plan in plans}
     assert {agent.output().optimistic.tobytes() for _ in range(100)} == expected
+
+
+@pytest.mark.slow
+def test_however_many_plans_were_told_a_sample_of_them_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So its file stops growing, and `output` is still a uniform draw."""
+    monkeypatch.setattr(agent_module, "_REMEMBERED", 4)
+    plan = Agent(SMALL.context_map, SMALL.cost, SMALL.start, CertaintyEquivalence()).ask(GAIN)
+    episodes = [play_plan(plan, SMALL, GAIN, default_rng(k)) for k in range(20)]
+    counts, sizes = np.zeros(20), []
+    for seed in range(150):
+        agent = Agent(SMALL.context_map, SMALL.cost, SMALL.start, seed=seed)
+        for k, one in enumerate(episodes):
+            agent.tell(replace(plan, theta=np.full_like(plan.theta, k)), one)
+            if seed == 0 and k in (9, 19):
+                agent.save(tmp_path / "an.agent")
+                sizes.append((tmp_path / "an.agent").stat().st_size)
+        kept = [int(theta[0, 0]) for theta in agent._played]
+        assert len(set(kept)) == 4 == len(agent._estimates)
+        counts[kept] += 1
+    assert (((counts - 30) ** 2) / (30 * 0.8)).sum() < 55  # χ² of 19 degrees: 2e-5
+    assert sizes[1] - sizes[0] <= 8 * 10 + 64  # a digest for each episode, and no plan
 
 
 def test_a_context_may_be_an_array() -> None:

@@ -53,6 +53,9 @@ def bits(choice: Choice) -> tuple[Any, ...]:
         (lambda: SampledOptimism(beta=-1.0), "beta must be"),
         (lambda: Cautious(aversions=()), "aversions must be"),
         (lambda: Cautious(aversions=(1.0, -1.0)), "aversions must be"),
+        (lambda: Cautious(aversions=np.eye(2)), "aversions must be"),
+        (lambda: Cautious(aversions=(1.0, np.inf)), "aversions must be finite"),
+        (lambda: Cautious(state_limit=(1.0, np.nan)), "state_limit must be positive"),
         (lambda: Cautious(probe=-1.0), "probe must be"),
         (lambda: Cautious(budget=np.nan), "budget must be"),
         (lambda: Cautious(stretch=-1.0), "stretch must be"),
@@ -291,3 +294,13 @@ def test_a_policy_may_be_judged_on_draws() -> None:
     high = np.quantile(costs, 0.95, method="higher")
     assert choice.promised_cost == pytest.approx(np.median(costs), rel=1e-12)
     assert choice.diagnostics["upper_cost"] == pytest.approx(high, rel=1e-12)
+
+
+@pytest.mark.slow  # without the checks of types: an array is no tuple
+def test_limits_and_aversions_are_plain_numbers_however_they_are_given() -> None:
+    given = Cautious(aversions=np.array([1.0, 2.0]), state_limit=np.array([np.inf, 3.0]))
+    assert given == Cautious(aversions=(1.0, 2.0), state_limit=(np.inf, 3.0))
+    with pytest.raises(InputError, match="state_limit has masked values"):
+        Cautious(state_limit=np.ma.array([1.0, 2.0], mask=[0, 1]))
+    with pytest.raises(InputError, match="state_limit must be an array of real numbers"):
+        Cautious(state_limit=(np.eye(2), 1.0))

@@ -182,8 +182,8 @@ class ConfidenceSet:
         if self._moving < d:
             U *= self.free
         r = rng.random(n) ** (1 / (self._moving * p))
-        factor = np.ascontiguousarray(self.factor)
-        return np.asarray(kernels.scatter(U, factor, self.estimate, math.sqrt(self.beta), r))
+        reach = math.sqrt(self.beta)
+        return np.asarray(kernels.sample_ellipsoid(U, self.factor, self.estimate, reach, r))
 
     def draw(
         self, n: int, rng: np.random.Generator, scale: ArrayLike = 1.0

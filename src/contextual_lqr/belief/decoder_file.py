@@ -33,6 +33,7 @@ def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
         "episodes": decoder.episodes,
         "rows": decoder.rows,
         "ignored_rows": decoder.ignored_rows,
+        "repeats": decoder.repeats,
         "sizes": None if regression is None else (regression.p, regression.d),
         "known": listed(decoder.known),
         "deviations": "estimated" if machines is not None and given is None else None,
@@ -84,10 +85,10 @@ def _restored(
         deviations=arrays.get("deviations", state["deviations"]),
     )
     decoder._digests = Digests.from_array(arrays["digests"])
-    for name in ("episodes", "rows", "ignored_rows"):
+    for name in ("episodes", "rows", "ignored_rows", "repeats"):
         count = state[name]
         require(type(count) is int and count >= 0, f"its {name} is {count!r}")
-    decoder.episodes = state["episodes"]
+    decoder.episodes, decoder.repeats = state["episodes"], state["repeats"]
     if state["sizes"] is None:
         return decoder
     p, d = state["sizes"]

@@ -38,7 +38,7 @@ from contextual_lqr.belief.regression import (
     as_regularisation,
     factor_of,
 )
-from contextual_lqr.checks import require
+from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import ContextError, InputError
 from contextual_lqr.lqr.problem import Trajectory
@@ -219,7 +219,9 @@ class FleetData:
         allow_repeats
             As for `update`, of the table as a whole.
         """
-        x, u, next_states = (np.asarray(a, np.float64) for a in (states, inputs, next_states))
+        x = as_numbers("states", states, "(n, d)", 2)
+        u = as_numbers("inputs", inputs, "(n, m)", 2)
+        next_states = as_numbers("next_states", next_states, "(n, d)", 2)
         require(
             x.ndim == u.ndim == 2 and x.shape == next_states.shape and len(u) == len(x),
             "update_rows takes states (n, d), inputs (n, m) and next_states (n, d), not "
@@ -259,6 +261,8 @@ class FleetData:
         count = len(states[0]) if chosen is None else len(chosen)
         if not count:
             return
+        masked = any(map(np.ma.is_masked, (*states, *inputs, *next_states)))
+        require(not masked, "a column has masked values: fill them or leave them out")
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # refused later
                 z = context_map.encode(contexts, states, inputs)
@@ -339,6 +343,7 @@ class FleetData:
             self.context_map, self._regression = mine, joint
         self._digests.merge(other._digests)
         self.episodes += other.episodes
+        self.repeats += other.repeats
         self._forget()
         if self._machines is not None and other._machines is not None:
             self._machines.merge(self.context_map, other._machines)

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.problem import LinearSystem
 
@@ -79,12 +80,15 @@ class MachineBelief(Displayed):
 
         `stretch` multiplies their deviations from the mean.
         """
+        n = as_count("n", n, 0)
+        factors = as_numbers("stretch", stretch, "() or (n,)", 0)
+        require(factors.shape in ((), (n,)), f"stretch must be a number or {n} of them")
         batch, (d, y) = self.mean.shape[:-2], self.mean.shape[-2:]
         # A row's variance and the noise that it was estimated with are drawn together.
         scale = np.sqrt(self.degrees / rng.chisquare(self.degrees, (n, *batch, d)))
         steps = rng.standard_normal((n, *batch, d, y))
         deviations = (self.roots @ steps[..., None])[..., 0] * scale[..., None]
-        deviations *= np.reshape(stretch, (-1,) + (1,) * (len(batch) + 2))
+        deviations *= factors.reshape((-1,) + (1,) * (len(batch) + 2))
         noise = scale[..., :, None] * self.noise * scale[..., None, :]
         return as_system(self.mean + deviations, noise)
 

@@ -32,7 +32,7 @@ def require_mergeable(one: FleetData, other: FleetData, allow_repeats: bool) -> 
     shared = one._digests.overlap(other._digests)
     require(
         allow_repeats or not shared,
-        f"both have learnt from the same data ({shared} episodes or tables of them): merged, "
-        "these would count twice; allow_repeats=True if that is meant",
+        f"both have learnt from the same data ({shared} episodes or tables of them), which "
+        "would count twice; if that is meant, allow repeats",
     )
     return mine

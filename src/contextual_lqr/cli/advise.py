@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
@@ -13,7 +12,7 @@ from contextual_lqr.certificates.experiment_design import (
 )
 from contextual_lqr.cli.machines import Machines, read_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted, OptionalFile
-from contextual_lqr.cli.terminal import print_json
+from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.data import FittedFleet
 
 _SHOWN = 15

@@ -6,11 +6,9 @@ import sys
 from dataclasses import asdict
 from typing import Annotated
 
-from rich.console import Console
-
 from contextual_lqr.cli.log_summary import say_description, say_report
 from contextual_lqr.cli.options import AsJson, Description, Flag, Log
-from contextual_lqr.cli.terminal import Progress, print_json, say
+from contextual_lqr.cli.terminal import Console, Progress, print_json, say
 from contextual_lqr.data import DescriptionError, FleetDescription, check_logs
 
 

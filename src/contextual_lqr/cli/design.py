@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import cyclopts
 import numpy as np
 from numpy import ndarray as Array
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from contextual_lqr.certificates.certificate import Certificate, certify_many
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, shown
-from contextual_lqr.cli.options import AsJson, Fitted, Flag, OptionalFile
-from contextual_lqr.cli.terminal import Progress
+from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
+from contextual_lqr.cli.terminal import Console, Progress, print_text
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
-from contextual_lqr.files import atomic_write
+from contextual_lqr.files import atomic_write, require_writable
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do not use": "red"}
 _ROWS_SHOWN = 20
@@ -36,9 +34,9 @@ def design(
     horizon: int | None = None,
     beta: Literal["regression", "determinant"] = "regression",
     delta: float = 0.05,
-    draws: int = 200,
+    draws: Count = 200,
     quick: Annotated[bool, Flag] = False,
-    seed: int = 0,
+    seed: Seed = 0,
     as_json: AsJson = False,
     csv: Annotated[bool, Flag] = False,
     npz: Annotated[bool, Flag] = False,
@@ -76,6 +74,8 @@ def design(
         The file to write; .json, .csv and .npz say their format.
     """
     form = _format(as_json, csv, npz, output)
+    if output is not None:
+        require_writable(output)
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
     machines = chosen_machines(fitted, context, contexts)
@@ -95,7 +95,7 @@ def design(
         return
     content = _content(form, fitted, described, machines, certificates, beta, delta, quick)
     if output is None:
-        sys.stdout.write(content.decode())
+        print_text(content.decode())
     else:
         atomic_write(output, content)
         Console(stderr=True).print(_summary(certificates, f"{output}: "), highlight=False)
@@ -272,6 +272,9 @@ def _show_one(
     ]
     for name, (least, most) in beyond_logs(fitted, one.context).items():
         facts.append(("beyond logs", f"{escape(name)}: the logs have {least:.4g} to {most:.4g}"))
+    outside = described.context_map.outside(one.context)
+    if outside and outside not in one.reason:
+        facts.append(("beyond bounds", escape(outside)))
     listed = Table.grid(padding=(0, 2))
     for name, text in facts:
         listed.add_row(name, text)

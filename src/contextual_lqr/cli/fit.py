@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from contextual_lqr.cli.log_summary import facts, say_alarm, say_report
-from contextual_lqr.cli.options import AsJson, Description, Fitted, Flag, Log, chosen_workers
-from contextual_lqr.cli.terminal import Progress, print_json, say
+from contextual_lqr.cli.options import (
+    AsJson,
+    Certificates,
+    Description,
+    Fitted,
+    Flag,
+    Log,
+    chosen_workers,
+)
+from contextual_lqr.cli.terminal import Console, Progress, print_json, say
 from contextual_lqr.data import FittedFleet, fitting
 from contextual_lqr.errors import InputError
+from contextual_lqr.files import locked, require_writable
 
 
 def fit(
@@ -26,8 +35,10 @@ def fit(
     alarm: bool = True,
     sort: Annotated[bool, Flag] = False,
     only: str | None = None,
+    allow_repeats: Annotated[bool, Flag] = False,
     jobs: int | None = None,
     cluster: str | None = None,
+    certificates: Certificates | None = None,
     as_json: AsJson = False,
 ) -> None:
     """Learn a fleet's decoder from its logs.
@@ -52,6 +63,8 @@ def fit(
         Sort each log by episode and step first.
     only
         Learn from one machine alone: its label, or its context as mass=2.
+    allow_repeats
+        Learn also from logs that were learnt before, which then count twice.
     jobs
         Threads that read and learn at once; as many as there are cores unless given.
     cluster
@@ -62,25 +75,26 @@ def fit(
     target = output or into
     if target is None:
         raise InputError("where to? Give -o fleet.decoder, or --into a decoder to add to")
-    if target.is_dir() or not target.parent.is_dir():
-        raise InputError(f"cannot write {target}: it must be a file in a folder that exists")
-    earlier = None if into is None else FittedFleet.load(into)
-    with Progress("fitting") as progress:
-        fleet = fitting.fit(
-            description,
-            logs,
-            into=earlier,
-            strict=strict,
-            robust=robust,
-            alarm=alarm,
-            sort=sort,
-            only=only,
-            quarantine=target.with_name(f"{target.name}.quarantine.csv"),
-            progress=progress,
-            workers=chosen_workers(jobs, cluster),
-        )
+    require_writable(target)
+    with nullcontext() if into is None else locked(target):
+        earlier = None if into is None else FittedFleet.load(into)
+        with Progress("fitting") as progress:
+            fleet = fitting.fit(
+                description,
+                logs,
+                into=earlier,
+                strict=strict,
+                robust=robust,
+                alarm=alarm,
+                sort=sort,
+                only=only,
+                allow_repeats=allow_repeats,
+                quarantine=target.with_name(f"{target.name}.quarantine.csv"),
+                progress=progress,
+                workers=chosen_workers(jobs, cluster, certificates),
+            )
+        fleet.save(target)
     assert fleet.report is not None and fleet.alarm is not None  # noqa: PT018 - it is no test
-    fleet.save(target)
     if as_json:
         print_json({"written": str(target), **facts(fleet.report, fleet.alarm)})
         return

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.terminal import say
+from contextual_lqr.cli.terminal import Console, say
 from contextual_lqr.data import FleetDescription, LogReport, MachineReport, MisfitReport
 
 _SHOWN = 8  # machines in the table
@@ -44,6 +43,8 @@ def say_report(console: Console, report: LogReport) -> None:
         say(console, f"{_count(report.splits, 'gap')} of missing steps, which split episodes:")
         for place in report.first_splits:
             say(console, f"  {place}")
+    if report.repeated:
+        say(console, f"{_count(report.repeated, 'transition')} learnt before, and left out")
     if report.bad:
         say(console, f"{_count(report.bad_rows, 'bad row')}, set aside:")
         for reason, count in sorted(report.bad.items(), key=lambda one: -one[1]):

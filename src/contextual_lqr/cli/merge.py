@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from rich.console import Console
 
 from contextual_lqr.cli.options import AsJson, Fitted, Flag
-from contextual_lqr.cli.terminal import print_json, say
+from contextual_lqr.cli.terminal import Console, print_json, say
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
+from contextual_lqr.files import locked
 
 
 def merge(
@@ -39,13 +39,15 @@ def merge(
     """
     if not others:
         raise InputError("merge takes at least two decoder files")
-    whole = FittedFleet.load(first)
-    for path in others:
-        try:
-            whole.merge(FittedFleet.load(path), allow_repeats=allow_repeats)
-        except InputError as error:
-            raise InputError(f"{path} does not merge with {first}: {error}") from error
-    whole.save(output)
+    with locked(output):  # it may be one of those that are read
+        whole = FittedFleet.load(first)
+        for path in others:
+            other = FittedFleet.load(path)
+            try:
+                whole.merge(other, allow_repeats=allow_repeats)
+            except InputError as error:
+                raise InputError(f"{path} does not merge with {first}: {error}") from error
+        whole.save(output)
     decoder = whole.decoder
     if as_json:
         print_json({"written": str(output), "rows": decoder.rows, "episodes": decoder.episodes})

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rich.console import Console
-
-from contextual_lqr.cli.terminal import say
+from contextual_lqr.cli.terminal import Console, say
 from contextual_lqr.data import TEMPLATE
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write

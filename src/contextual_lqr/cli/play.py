@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
-from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from contextual_lqr.cli.options import AsJson
-from contextual_lqr.cli.terminal import Progress, print_json
+from contextual_lqr.cli.options import AsJson, Count, Seed
+from contextual_lqr.cli.terminal import Console, Progress, print_json
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.fleets import FLEETS, Fleet
 from contextual_lqr.fleets.watch import EpisodeRow, episodes
@@ -25,9 +24,9 @@ def play(
     *,
     fleet: FleetName = "path-following",
     strategy: StrategyName = "cautious",
-    episodes_: int = 10,
+    episodes_: Count = 10,
     adapt: Literal["step", "episode"] = "step",
-    seed: int = 0,
+    seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
     """Watch an agent learn a fleet, one machine an episode.

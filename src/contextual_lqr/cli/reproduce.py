@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import cyclopts
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.options import AsJson, OptionalFile, chosen_workers
-from contextual_lqr.cli.terminal import Progress, print_json
+from contextual_lqr.cli.options import AsJson, Certificates, Count, OptionalFile, chosen_workers
+from contextual_lqr.cli.terminal import Console, Progress, print_json
 from contextual_lqr.errors import InputError
 from contextual_lqr.paper.reproduce.config import Config, PathName, StrategyName
 from contextual_lqr.parallel import Workers
@@ -24,14 +23,15 @@ def reproduce(
     *,
     paths: Annotated[tuple[PathName, ...] | None, _Several] = None,
     decays: Annotated[tuple[float, ...] | None, _Several] = None,
-    episodes: int | None = None,
-    seeds: int | None = None,
+    episodes: Count | None = None,
+    seeds: Count | None = None,
     strategies: Annotated[tuple[StrategyName, ...] | None, _Several] = None,
-    samples: int | None = None,
+    samples: Count | None = None,
     beta: float | None = None,
     config: OptionalFile = None,
     jobs: int | None = None,
     cluster: str | None = None,
+    certificates: Certificates | None = None,
     out: Path = Path("results"),
     as_json: AsJson = False,
 ) -> None:
@@ -80,7 +80,7 @@ def reproduce(
         named = ", ".join(f"--{name}" for name in given)
         raise InputError(f"--config repeats a run as it was: leave out {named}")
     what = Config(**given) if config is None else Config.load(config)
-    workers = chosen_workers(jobs, cluster)
+    workers = chosen_workers(jobs, cluster, certificates)
     console = Console(stderr=True, highlight=False)
     try:
         _run(what, workers, out, as_json, console)

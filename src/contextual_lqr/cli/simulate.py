@@ -9,17 +9,16 @@ from typing import Annotated
 import cyclopts
 import numpy as np
 from numpy import ndarray as Array
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.cli.machines import chosen_machines, shown
-from contextual_lqr.cli.options import AsJson, Fitted
-from contextual_lqr.cli.terminal import print_json
+from contextual_lqr.cli.options import AsJson, Count, Fitted, Seed
+from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
-from contextual_lqr.files import atomic_write
+from contextual_lqr.files import atomic_write, require_writable
 
 
 def simulate(
@@ -28,9 +27,9 @@ def simulate(
     *,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
     horizon: int | None = None,
-    runs: int = 500,
+    runs: Count = 500,
     band: float = 0.9,
-    seed: int = 0,
+    seed: Seed = 0,
     as_json: AsJson = False,
     output: Annotated[Path | None, cyclopts.Parameter(name=["--output", "-o"])] = None,
 ) -> None:
@@ -57,6 +56,8 @@ def simulate(
     """
     if output is not None and output.suffix.lower() not in (".png", ".svg"):
         raise InputError(f"the figure must be a .png or .svg file, not {output}")
+    if output is not None:
+        require_writable(output)
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
     machine = chosen_machines(fitted, context, None).rows[0]

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Annotated
 
 import cyclopts
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.options import AsJson, chosen_workers
-from contextual_lqr.cli.terminal import Progress, print_json
+from contextual_lqr.cli.options import AsJson, Certificates, Count, chosen_workers
+from contextual_lqr.cli.terminal import Console, Progress, print_json
 from contextual_lqr.paper.reproduce.config import PathName
 from contextual_lqr.paper.verify.checks import Check
 from contextual_lqr.paper.verify.runs import FLEETS, VerifySettings
@@ -22,13 +21,14 @@ from contextual_lqr.paper.verify.verification import verification
 def verify(
     *,
     fleet: Annotated[list[PathName] | None, cyclopts.Parameter(negative="")] = None,
-    seeds: int = 200,
+    seeds: Count = 200,
     delta: float = 0.1,
-    runs: int = 4,
-    episodes: int = 10_000,
+    runs: Count = 4,
+    episodes: Count = 10_000,
     out: Path = Path("verify-report"),
     jobs: int | None = None,
     cluster: str | None = None,
+    certificates: Certificates | None = None,
     beta_factor: float = 1.0,
     as_json: AsJson = False,
 ) -> None:
@@ -65,7 +65,7 @@ def verify(
         long_episodes=episodes,
         beta_factor=beta_factor,
     )
-    workers = chosen_workers(jobs, cluster)
+    workers = chosen_workers(jobs, cluster, certificates)
     with Progress("playing", settings.total_episodes, "episodes") as progress:
         found = verification(settings, out, workers, progress.advance)
     if as_json:

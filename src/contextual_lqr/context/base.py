@@ -196,10 +196,14 @@ class ContextMap(ABC):
         self, part: str, value: Any, whose: str, error: type[InputError], context: Any = None
     ) -> Float[Array, "rows columns"]:
         """A copy of `value` as the part C, D or G, if it is a finite matrix of the right shape."""
+        if np.ma.is_masked(value):
+            raise error(f"{whose} has masked values: fill them or leave them out")
         try:
             matrix = np.array(value)
         except ValueError:
             raise error(f"{whose} has rows of different lengths, and is not a matrix") from None
+        except Exception:  # an object of somebody else's that makes an array of itself, and fails
+            raise error(f"{whose} must be a two-dimensional matrix of real numbers") from None
         if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "iuf":
             found = f"has shape {matrix.shape} and type {matrix.dtype}"
             raise error(f"{whose} must be a two-dimensional matrix of real numbers, but {found}")

@@ -135,7 +135,7 @@ class FeatureContext(ContextMap):
 
 def _named(features: Any) -> list[tuple[str, Any]]:
     """The features with their names, and those given as text parsed."""
-    if isinstance(features, str) or not isinstance(features, Iterable):
+    if isinstance(features, str | Array) or not isinstance(features, Iterable):
         raise InputError(f"features must be a list or a mapping of features, not {shown(features)}")
     named: dict[str, Any] = {}
     for item in features.items() if isinstance(features, Mapping) else features:
@@ -161,7 +161,8 @@ def _evaluator(name: str, feature: Any) -> Callable[[Any], Any]:
 
 def _scalar(name: str, function: Callable[[Any], Any], context: Any) -> float:
     """A feature as a user's function gives it."""
-    value = np.asarray(called(function, context))
-    if value.shape or value.dtype.kind not in "iuf":
-        raise ContextError(f"the feature '{name}' must be one real number, not {shown(value)}")
+    given = called(function, context)
+    value = np.asarray(given)
+    if np.ma.is_masked(given) or value.shape or value.dtype.kind not in "iuf":
+        raise ContextError(f"the feature '{name}' must be one real number, not {shown(given)}")
     return float(value)

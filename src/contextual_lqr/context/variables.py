@@ -4,6 +4,7 @@ import math
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from numbers import Real
 from types import MappingProxyType
 from typing import Any, final
@@ -12,6 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.checks import as_numbers
 from contextual_lqr.context.expressions import RESERVED, Expression, as_float
 from contextual_lqr.errors import ContextError, InputError
 
@@ -188,13 +190,10 @@ def _pair(name: Any, pair: Any) -> tuple[float, float]:
 
 def _column(name: str, values: Any) -> Float[Array, " batch"]:
     """The values of one name in a batch."""
-    try:
-        column = np.asarray(values)
-    except ValueError:  # nested lists of different lengths
-        column = np.array(None)
-    if column.ndim != 1 or column.dtype.kind not in "iuf":
-        raise ContextError(
-            f"the values of '{name}' must be a one-dimensional array of numbers, "
-            f"not {shown(values)}"
-        )
-    return column.astype(np.float64)
+    with suppress(InputError):
+        column = as_numbers(name, values, "(n,)", 1, finite=False)
+        if column.ndim == 1:
+            return column
+    raise ContextError(
+        f"the values of '{name}' must be a one-dimensional array of numbers, not {shown(values)}"
+    )

@@ -19,6 +19,7 @@ from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.data.toml_errors import DescriptionError
 from contextual_lqr.errors import InputError
+from contextual_lqr.files import require_regular
 from contextual_lqr.lqr.problem import QuadraticCost
 
 LONGEST_HORIZON = 1_000_000
@@ -63,6 +64,8 @@ class FleetDescription:
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> FleetDescription:
         """Read a description from a file; files it names are looked up beside it."""
+        if os.path.exists(path):
+            require_regular(path)
         try:
             text = Path(path).read_text(encoding="utf-8")
         except UnicodeDecodeError:

@@ -106,8 +106,10 @@ class FittedFleet(Displayed):
             str(state["description"]), "its text", targets=targets, horizon=state["horizon"]
         )
         decoder = Decoder.from_state(state["decoder"], arrays, None, "its decoder")
-        if decoder.context_map != described.context_map:
-            raise FormatError("its decoder and its description have different context maps")
+        ours, its = decoder.state()[0], described.new_decoder().state()[0]
+        for name in ("context_map", "regularisation", "noise_level", "known"):
+            what = name.replace("_", " ")
+            require(ours[name] == its[name], f"its decoder and its description differ in {what}")
         seen = {
             str(key): (float(low), float(high))
             for key, (low, high) in dict(state["context_range"]).items()
@@ -130,6 +132,7 @@ def fit(
     alarm: bool = True,
     sort: bool = False,
     only: str | None = None,
+    allow_repeats: bool = False,
     quarantine: PathLike | None = None,
     progress: Callable[[float], None] | None = None,
     workers: Workers | None = None,
@@ -154,6 +157,9 @@ def fit(
         Sort each log by episode and step first.
     only
         Learn from one machine alone: its label, or its context as `"mass=2"`.
+    allow_repeats
+        Learn again from rows that were learnt before. Otherwise they are left out and counted if
+        they are among these logs, and refused if `into` has learnt them.
     quarantine
         A CSV file for bad rows, each with its place and what is wrong with it. It is written only
         if there are any, and never over an older one: the name then gets a number.
@@ -214,12 +220,15 @@ def fit(
     bad = None if quarantine is None else Quarantine(Path(quarantine))
     try:
         parts = cut_in_parts(sources, sort=sort)
-        work = partial(_learn, description, strict, alarm, sort, only, bad is not None)
+        work = partial(
+            _learn, description, strict, alarm, sort, only, allow_repeats, bad is not None
+        )
+        merged = partial(_merged, allow_repeats=allow_repeats)
         collected = _Collector([part.size for part in parts], bad, progress)
         if not isinstance(workers, str):  # in this process, which can be told more often
             work = partial(work, told=collected.within)
         try:
-            learnt = in_tree(work, _merged, parts, workers or kernels.cores(), collected)
+            learnt = in_tree(work, merged, parts, workers or kernels.cores(), collected)
         finally:
             collected.stopped = True  # threads that still read end soon
         decoder, factors, report = learnt
@@ -227,7 +236,7 @@ def fit(
         before = None if into is None else into.decoder
         if before is not None:
             decoder = before.copy()
-            decoder.merge(learnt.decoder)
+            decoder.merge(learnt.decoder, allow_repeats=allow_repeats)
         require(decoder.rows or decoder.ignored_rows, _nothing(report, only))
         misfit = MisfitReport(not_run="the misfit alarm is off")
         if alarm:
@@ -279,6 +288,7 @@ def _learn(
     alarm: bool,
     sort: bool,
     only: str | None,
+    allow_repeats: bool,
     keep_bad: bool,
     part: Part,
     told: Callable[[int, float], None] | None = None,
@@ -290,19 +300,20 @@ def _learn(
     for batch in reader.transitions(told and partial(told, part.number)):
         if only is not None:
             batch = batch.of_machine(only)
-        batch.teach(decoder)
-        if alarm:
+        if not batch.teach(decoder, allow_repeats=allow_repeats):
+            reader.report.repeated += len(batch)
+        elif alarm:
             factors.add(batch)
     return _Learnt(decoder, factors, reader.report), reader.bad or []
 
 
-def _merged(several: list[_Learnt]) -> _Learnt:
+def _merged(several: list[_Learnt], allow_repeats: bool) -> _Learnt:
     """What successive parts of the logs teach together."""
     decoder, report = several[0].decoder.copy(), LogReport()
     factors = FactorsByMachine(decoder.context_map, float(np.min(decoder.noise_level)))
     for i, one in enumerate(several):
         if i:
-            decoder.merge(one.decoder)
+            decoder.merge(one.decoder, allow_repeats=allow_repeats)
         factors.merge(one.factors)
         report.merge(one.report)
     return _Learnt(decoder, factors, report)

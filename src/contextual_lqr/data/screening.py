@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import os
-import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, NamedTuple
@@ -14,6 +15,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.errors import InputError
+from contextual_lqr.files import open_beside, reporting
 
 if TYPE_CHECKING:
     import polars as pl
@@ -141,6 +143,7 @@ class LogReport:
     transitions: int = 0
     episodes: int = 0
     splits: int = 0
+    repeated: int = 0  # transitions that were learnt before, and are left out
     first_splits: list[str] = field(default_factory=list)
     bad: dict[str, int] = field(default_factory=dict)
     first_bad: dict[str, list[str]] = field(default_factory=dict)
@@ -156,7 +159,7 @@ class LogReport:
 
     def merge(self, later: LogReport) -> None:
         """Take in what was found in the part of the logs that comes next."""
-        for name in ("files", "rows", "transitions", "episodes", "splits"):
+        for name in ("files", "rows", "transitions", "episodes", "splits", "repeated"):
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.first_splits = (self.first_splits + later.first_splits)[:PLACES]
         for reason, count in later.bad.items():
@@ -206,7 +209,7 @@ class Quarantine:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+        self._beside: Path | None = None
         self._file: IO[bytes] | None = None
         self._columns: list[str] = []
 
@@ -219,36 +222,45 @@ class Quarantine:
             *(pl.lit(value).cast(pl.String).alias(name) for name, value in about.items()),
             pl.all().cast(pl.String),
         )
+        first = self._file is None
         if self._file is None:
             columns = [name for name in frame.columns if name != "machine"]
             self._columns = [*columns, "machine"]  # which not every log has
-            try:
-                self._file = self._beside.open("xb")
-            except OSError as error:
-                raise InputError(f"cannot write {self._path}: {error.strerror}") from error
-            pl.DataFrame(schema=self._columns).write_csv(self._file)
+            self._beside, self._file = open_beside(next(self._names()))
         if "machine" not in frame.columns:
             frame = frame.with_columns(pl.lit(None, pl.String).alias("machine"))
-        frame.select(self._columns).write_csv(self._file, include_header=False)
+        rows = frame.select(self._columns).write_csv(include_header=first)
+        with reporting("write", self._path):
+            self._file.write(rows.encode())
 
     def close(self) -> Path | None:
         """Put the file in its place; returns its name, or None if no row was bad."""
-        if self._file is None:
+        if self._file is None or self._beside is None:
             return None
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        self._file.close()
-        self._file = None
-        place, number = self._path, 1
-        while place.exists():
-            number += 1
-            place = self._path.with_stem(f"{self._path.stem}-{number}")
-        os.replace(self._beside, place)
+        with reporting("write", self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            for place in self._names():
+                with suppress(FileExistsError):  # another process may take a name meanwhile
+                    place.touch(exist_ok=False)
+                    break
+            self._file.close()
+            self._file = None
+            os.replace(self._beside, place)
         return place
 
     def discard(self) -> None:
         """Leave nothing behind after a failure."""
+        if self._beside is not None:
+            self._beside.unlink(missing_ok=True)
         if self._file is not None:
-            self._file.close()
+            with suppress(OSError):  # what it still held had no room
+                self._file.close()
             self._file = None
-        self._beside.unlink(missing_ok=True)
+
+    def _names(self) -> Iterator[Path]:
+        """Names that nobody has."""
+        for number in itertools.count(1):
+            stem = self._path.stem if number == 1 else f"{self._path.stem}-{number}"
+            if not os.path.lexists(place := self._path.with_stem(stem)):
+                yield place

@@ -27,6 +27,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.errors import InputError, MissingExtraError
+from contextual_lqr.files import require_regular
 
 if TYPE_CHECKING:
     import polars as pl
@@ -162,6 +163,7 @@ def find_sources(logs: Sequence[str]) -> list[Source]:
                 raise InputError(
                     f"{path} is not a log: a log is a .parquet or .csv file, or minari:ID"
                 )
+            require_regular(path)
             size = max(Path(path).stat().st_size, 1)
             found[os.path.realpath(path)] = Source(path, size, kind[1:], os.path.abspath(path))
     if not found:
@@ -225,9 +227,8 @@ def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
     """A small table, whole: a target path, a list of machines."""
     import polars as pl
 
+    require_regular(path)
     path = Path(path)
-    if not path.exists():
-        raise InputError(f"there is no file {path}")
     try:
         if path.suffix.lower() == ".parquet":
             return pl.read_parquet(path, glob=False)

@@ -77,16 +77,25 @@ class Transitions:
         which = wanted[machines.codes]
         return replace(self, at=self.at[which], begins=self.begins[which])
 
-    def teach(self, decoder: Decoder) -> None:
-        """Let a decoder learn them, from the columns as they were read, and who they are of."""
+    def teach(self, decoder: Decoder, *, allow_repeats: bool = False) -> bool:
+        """Let a decoder learn them, from the columns as they were read, and who they are of.
+
+        Says whether it did: a decoder learns no table again unless repeats are allowed.
+        """
         now = {name: column[:-1] for name, column in self.rows.values.items()}
         then = {name: column[1:] for name, column in self.rows.values.items()}
         episodes = int(np.count_nonzero(self.begins))
         labels = self.rows.machine
         machine = None if labels is None else labels[np.arange(len(labels.codes) - 1)].text
+        before = decoder.repeats
         decoder.update_columns(
-            *self._sides(now, then), chosen=self.at, episodes=episodes, machine=machine
+            *self._sides(now, then),
+            chosen=self.at,
+            episodes=episodes,
+            machine=machine,
+            allow_repeats=allow_repeats,
         )
+        return decoder.repeats == before
 
     def columns(self) -> Columns:
         """Contexts, states, inputs and next states of these transitions alone."""

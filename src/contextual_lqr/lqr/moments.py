@@ -18,7 +18,8 @@ def step_moments(
 ) -> Iterator[Float[Array, "n y y"]]:
     """E[y yᵀ] of y = [x; u] at every step: x' = M y + w, u = K x + noise of deviation `dither`."""
     n, d, y = M.shape
-    E = np.diag(np.repeat([0.0, dither**2], [d, y - d]))
+    with np.errstate(over="ignore"):
+        E = np.diag(np.repeat([0.0, np.square(float(dither))], [d, y - d]))
     X = np.broadcast_to(np.outer(start, start), (n, d, d))
     for K in gains.swapaxes(0, 1):
         step = np.concatenate((np.broadcast_to(np.eye(d), (n, d, d)), K), 1)

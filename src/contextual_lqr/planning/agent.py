@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,11 +24,11 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule, DeterminantBeta
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.checks import as_numbers, frozen, require
+from contextual_lqr.checks import as_numbers, frozen, require, shown
 from contextual_lqr.context import ContextMap
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
-from contextual_lqr.files import load_arrays, save_arrays
+from contextual_lqr.files import load_arrays, real_path, save_arrays, stamp
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.planning import Cautious, Choice, PlanningProblem, Strategy
@@ -140,6 +141,7 @@ class Agent(Displayed):
         self.input_bounds = None if input_bounds is None else _bounds(input_bounds, m)
         self._rng = np.random.default_rng(seed)
         self._told_plans = 0
+        self._stamps: dict[Path, str] = {}  # of the files it was loaded from or saved to
         self._played: list[Array] = []  # Θ̃ of plans that were told,
         self._estimates: list[Array] = []  # and the estimates they were made from
 
@@ -176,6 +178,8 @@ class Agent(Displayed):
     ) -> None:
         """Learn from an episode, however long it was: all of it, or nothing.
 
+        An episode that was told before is counted in `decoder.repeats`, and changes nothing else.
+
         Parameters
         ----------
         plan_or_context
@@ -187,8 +191,9 @@ class Agent(Displayed):
         """
         plan = plan_or_context if isinstance(plan_or_context, Plan) else None
         context = plan_or_context if plan is None else plan.context
+        repeats = self.decoder.repeats
         self.decoder.update(context, trajectory, machine)
-        if plan is None:
+        if plan is None or self.decoder.repeats > repeats:
             return
         self._told_plans += 1
         place = len(self._played)
@@ -221,7 +226,8 @@ class Agent(Displayed):
         start, cost : optional
             As for `ask`.
         """
-        require(adapt in ("episode", "step"), f'adapt must be "episode" or "step", not {adapt!r}')
+        known = isinstance(adapt, str) and adapt in ("episode", "step")
+        require(known, f'adapt must be "episode" or "step", not {shown(adapt)}')
         episode = Episode(self, context, adapt, self._problem(context, start, cost))
         try:
             yield episode
@@ -266,12 +272,18 @@ class Agent(Displayed):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all of the agent, its random state included, so that it resumes bit for bit.
 
+        A file it was loaded from, or saved to before, is refused if another agent has written to
+        it since: what that one learnt would be lost.
+
         Parameters
         ----------
         path : path
             The file, which is replaced if it exists.
         """
-        save_arrays(path, "agent", FORMAT_VERSION, *agent_state(self))
+        file = real_path(path)
+        since = self._stamps.get(file)
+        state, arrays = agent_state(self)
+        self._stamps[file] = save_arrays(path, "agent", FORMAT_VERSION, state, arrays, since=since)
 
     @classmethod
     def load(
@@ -300,8 +312,11 @@ class Agent(Displayed):
         FormatError
             If it is not such a file, is damaged, or has another version.
         """
+        seen = stamp(path)
         state, arrays = load_arrays(path, "agent", FORMAT_VERSION)
-        return restored(cls, state, arrays, str(path), context_map, strategy, beta)
+        agent = restored(cls, state, arrays, str(path), context_map, strategy, beta)
+        agent._stamps[real_path(path)] = seen
+        return agent
 
     def _facts(self) -> dict[str, object]:
         learnt = self.decoder._facts()

@@ -16,7 +16,7 @@ from numpy import ndarray as Array
 from scipy.linalg import cho_factor, cho_solve
 
 from contextual_lqr.belief.machine import MachineBelief
-from contextual_lqr.checks import record, require
+from contextual_lqr.checks import as_numbers, record, require, shown
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, ModelUncertainty
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 from contextual_lqr.planning.problem import Choice, PlanningProblem
@@ -95,17 +95,19 @@ class Cautious:
         for name in (*sizes, "step_aversion", "step_probe"):
             value = getattr(self, name)
             require(0 <= value < np.inf, f"{name} must be a number of at least 0, not {value!r}")
+        aversions = as_numbers("aversions", self.aversions, "(n,)", 1)
         require(
-            len(self.aversions) > 0 and all(0 <= a < np.inf for a in self.aversions),
-            f"aversions must be numbers of at least 0, at least one, not {self.aversions!r}",
+            aversions.ndim == 1 and len(aversions) and (aversions >= 0).all(),
+            f"aversions must be numbers of at least 0, at least one, not {shown(self.aversions)}",
         )
-        limit = np.asarray(1.0 if self.state_limit is None else self.state_limit, float)
-        require(
-            limit.ndim < 2 and bool((limit > 0).all()),
-            f"state_limit must be positive, not {self.state_limit!r}",
-        )
-        if self.state_limit is not None:  # as plain numbers, whatever it was given as
-            object.__setattr__(self, "state_limit", _plain(limit))
+        record(self, aversions=tuple(aversions.tolist()))  # plain numbers, however they were given
+        if self.state_limit is not None:
+            limit = as_numbers("state_limit", self.state_limit, "() or (d,)", 0, finite=False)
+            require(
+                limit.ndim < 2 and limit.size and (limit > 0).all(),
+                f"state_limit must be positive, not {shown(self.state_limit)}",
+            )
+            record(self, state_limit=_plain(limit))  # infinite where there is none
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
         """A plan for a whole episode."""
