@@ -50,7 +50,7 @@ def figure_style() -> Iterator[None]:
 def panels(
     figure: Figure | None, count: int, columns: int, width: float, height: float
 ) -> list[Axes]:
-    """So many panels, of this size in inches, in a figure given or in a new one of pyplot."""
+    """This many panels, each of this size in inches, in the figure given or in a new one."""
     rows = -(-count // columns)
     if figure is None:
         from matplotlib import pyplot

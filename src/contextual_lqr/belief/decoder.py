@@ -239,7 +239,7 @@ class Decoder(FleetData, Displayed):
         return as_system(M, self.noise_estimate)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a file, beside it first and then renamed: the old file or the new, never half.
+        """Write to a file, all of it or nothing: a crash leaves the old file or the new one.
 
         The context map is written too where it can be (constants and expressions); a map made of
         Python functions must be given again to `load`.
@@ -270,7 +270,7 @@ class Decoder(FleetData, Displayed):
         Raises
         ------
         FormatError
-            If the file is none of ours, damaged, or of another version.
+            If it is not such a file, is damaged, or has another version.
         """
         state, arrays = load_arrays(path, "decoder", FORMAT_VERSION)
         return cls.from_state(state, arrays, context_map, str(path))

@@ -97,7 +97,7 @@ def _restored(
     require(shape is None or shape[:2] == (p, d), f"Θ is {(d, p)}, but the map's (p, d, m) {shape}")
     require(
         data.shape == (p + d, p + d) and data.dtype == np.float64 and np.isfinite(data).all(),
-        f"its factor is no finite ({p + d}, {p + d}) array of doubles",
+        f"its factor is not a finite ({p + d}, {p + d}) array of doubles",
     )
     require(not np.tril(data, -1).any(), "its factor is not triangular")
     decoder._regression = Regression(

@@ -119,7 +119,7 @@ class Digests:
         """What `array` gave."""
         good = array.dtype == np.uint64 and array.ndim == 1 and len(array) <= LIMIT
         if not good or (array[1:] <= array[:-1]).any():
-            raise FormatError(f"its digests are no increasing list of at most {LIMIT} integers")
+            raise FormatError(f"its digests are not an increasing list of at most {LIMIT} integers")
         digests = cls()
         digests._kept = array.copy()
         return digests

@@ -371,7 +371,7 @@ class FleetData:
         return twin
 
     def _forget(self) -> None:
-        """What was computed from the data is not that of the data any more."""
+        """Drop what was computed from the data as they were."""
         self.kept = {}
 
     @property

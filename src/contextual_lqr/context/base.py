@@ -201,7 +201,7 @@ class ContextMap(ABC):
         try:
             matrix = np.array(value)
         except ValueError:
-            raise error(f"{whose} has rows of different lengths, and is no matrix") from None
+            raise error(f"{whose} has rows of different lengths, and is not a matrix") from None
         except Exception:  # an object of somebody else's that makes an array of itself, and fails
             raise error(f"{whose} must be a two-dimensional matrix of real numbers") from None
         if matrix.ndim != 2 or not matrix.size or matrix.dtype.kind not in "iuf":

@@ -70,7 +70,7 @@ class FittedFleet(Displayed):
         self.context_range = joined_ranges(self.context_range, other.context_range)
 
     def save(self, path: PathLike) -> None:
-        """Write to one file, beside it first and then renamed."""
+        """Write to one file, all of it or nothing."""
         learnt, arrays = self.decoder.state()
         state = {
             "decoder": learnt,
@@ -164,7 +164,7 @@ def fit(
         A CSV file for bad rows, each with its place and what is wrong with it. It is written only
         if there are any, and never over an older one: the name then gets a number.
     progress
-        Is told the share that is done, by one thread at a time.
+        Called with the share that is done, by one thread at a time.
     workers
         The number of threads, as many as there are cores unless given; or the address of a Dask
         scheduler, whose workers read the logs by the same paths.

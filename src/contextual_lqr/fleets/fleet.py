@@ -28,7 +28,7 @@ class Fleet:
 
     The truth is a Θ, or a function from the context to (A, B) where the features are only nearly
     right, or None for machines whose equations nobody has written down. `states`, `inputs` and
-    `units` (of the context) are for people; beyond `state_limit` the model means nothing any more.
+    `units` (of the context) are for people; beyond `state_limit` the model no longer holds.
     """
 
     context_map: ContextMap

@@ -72,7 +72,7 @@ class LinearSystem(Displayed):
     Raises
     ------
     InputError
-        If a shape does not fit, a number is not finite, or noise is no covariance.
+        If a shape does not fit, a number is not finite, or noise is not a covariance.
 
     Examples
     --------
@@ -268,7 +268,7 @@ class ModelUncertainty(Displayed):
     Raises
     ------
     InputError
-        If the shape is not that, or one of them is no covariance.
+        If the shape is wrong, or one of them is not a covariance.
 
     Examples
     --------

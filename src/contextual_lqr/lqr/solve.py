@@ -231,7 +231,7 @@ def policy_cost(
     Raises
     ------
     InputError
-        If sizes or batches do not fit together, or a dither is no covariance.
+        If sizes or batches do not fit together, or a dither is not a covariance.
 
     Examples
     --------

@@ -215,7 +215,7 @@ class Agent(Displayed):
     ) -> Iterator[Episode]:
         """A live episode: `u = episode.act(x)`, then `episode.observe(x_next)`, until `finished`.
 
-        Leaving the block, in whichever way, tells what was played.
+        Leaving the block, for whatever reason, tells the agent what was played.
 
         Parameters
         ----------
@@ -310,7 +310,7 @@ class Agent(Displayed):
         Raises
         ------
         FormatError
-            If the file is none of ours, damaged, or of another version.
+            If it is not such a file, is damaged, or has another version.
         """
         seen = stamp(path)
         state, arrays = load_arrays(path, "agent", FORMAT_VERSION)

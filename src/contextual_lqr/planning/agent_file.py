@@ -69,7 +69,7 @@ def restored(
         decoder = Decoder.from_state(state["decoder"], arrays, context_map, name)
         m = arrays["R"].shape[-1]
         bounds = arrays.get("input_bounds")
-        require(bounds is None or bounds.shape == (2, m), "its input_bounds are no pair")
+        require(bounds is None or bounds.shape == (2, m), "its input_bounds are not a pair")
         agent = kind(
             decoder.context_map,
             QuadraticCost(

@@ -59,7 +59,8 @@ class Cautious:
     level : float
         The quantile of cost that is compared.
     max_cost_ratio : float
-        A candidate that costs so many times the median of doing nothing, on one of them, is out.
+        A candidate is refused if it costs more than this many times the median of doing nothing, on
+        any of them.
     probe, budget : float
         The largest dither, in noises; and its cost as a share of what not knowing costs.
     state_limit : float or tuple of float, optional

@@ -38,10 +38,10 @@ class Optimism(PlansEpisodes):
     beta : float or rule, optional
         β of that set; the agent's unless given.
     draws, starts, rounds, kept : int
-        So many points of the boundary are tried, and the best `starts` of them descended from for
+        This many points of the boundary are tried, and the best `starts` of them descended from for
         `rounds` rounds, only the best `kept` in the later half.
     polish, tolerance : int, float
-        The best is polished for so many rounds, or until one gains less than this, relatively.
+        The best is polished for this many rounds, or until one gains less than this, relatively.
     value_bound : float, optional
         The paper's c_q on ‖P_h‖.
     certify : bool

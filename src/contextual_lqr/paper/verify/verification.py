@@ -49,7 +49,7 @@ def verification(
 ) -> Verification:
     """Run everything, and write rows, checks, figures and the report into the folder.
 
-    `progress` is told how many episodes of `settings.total_episodes` more have been played.
+    `progress` is called with the number of episodes played since, of `settings.total_episodes`.
     """
     good = isinstance(workers, str) or workers >= 1
     require(good, f"workers must be at least 1, not {workers!r}")
