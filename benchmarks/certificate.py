@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ from pages import read_section, write_section
 from peers import ONE_THREAD
 from rich.progress import Progress
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from contextual_lqr import (
     Certificate,
     Decoder,
@@ -31,7 +33,7 @@ from contextual_lqr import (
     solve,
 )
 from contextual_lqr.belief.row_radii import row_radii
-from contextual_lqr.testing.simulated_fleets import FLEETS, SimulatedFleet, learnt, log
+from simulated_fleets import FLEETS, SimulatedFleet, learnt, log
 
 NAMES = {
     "path": "path following",

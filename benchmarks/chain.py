@@ -19,8 +19,9 @@ from rich.progress import track
 
 import contextual_lqr as clqr
 from contextual_lqr import kernels
+from contextual_lqr.figures import PALETTE, figure_style
 from contextual_lqr.fleets import chain
-from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
+from contextual_lqr.paper.style import save_figure
 
 DOCS = Path(__file__).parent.parent / "docs"
 MASSES = (2, 3, 5, 8, 12, 20, 30, 40, 50)

@@ -5,8 +5,8 @@ outdoor temperature, the last three readings and the last two heat inputs. Only 
 reading is unknown; the outdoor temperature is taken to stay as it is. The excess of a controller is
 its exact expected cost on the true house over that of the best controller that sees all masses.
 
-Logs begin at midnight, all masses of a house at one temperature between 15 and 20 °C. The cooler,
-the more its first hours tell about heating from 17 °C: 12 h from 20 °C teach far less.
+Logs begin at midnight, all masses of a house at the 17 °C of its thermostat by night. That is where
+the task starts, too: from 20 °C, 12 h of logs teach far less about heating from 17.
 """
 
 import csv
@@ -96,7 +96,7 @@ def _features(row: dict[str, str]) -> list[float]:
 def log(houses: Houses, steps: int, rng: np.random.Generator) -> clqr.Trajectory:
     """The episodes of all houses under their thermostats: states (n, steps - 1, 7), heat."""
     n = len(houses.A)
-    x = houses.present * rng.uniform(15, 20, (n, 1))
+    x = houses.present * START
     phase, drift = rng.uniform(0, 24, n), rng.normal(0, 1, n)
     readings, heats, outside = (np.zeros((steps + 1, n)) for _ in range(3))
     for t in range(steps + 1):

@@ -25,7 +25,8 @@ from rich.progress import track
 
 from contextual_lqr.data import FleetDescription, fit
 from contextual_lqr.data.sources import BATCH
-from contextual_lqr.paper.style import figure_style, save_figure
+from contextual_lqr.figures import figure_style
+from contextual_lqr.paper.style import save_figure
 
 DOCS = Path(__file__).parent.parent / "docs"
 PARTS, EPISODES, STATES, REPEATS = 20, 50_000, 20, 3

@@ -18,7 +18,8 @@ from rich.progress import track
 import contextual_lqr as clqr
 from contextual_lqr.context import ContextMap
 from contextual_lqr.data import FleetDescription, Quantity, fit
-from contextual_lqr.paper.style import figure_style, save_figure
+from contextual_lqr.figures import figure_style
+from contextual_lqr.paper.style import save_figure
 
 Array = np.ndarray
 DOCS = Path(__file__).parent.parent / "docs"

@@ -3,6 +3,7 @@
 `python benchmarks/pictures.py`, about half a minute. Every number in them is computed here.
 """
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 
 import contextual_lqr as clqr
+from contextual_lqr.figures import PALETTE, figure_style
 from contextual_lqr.fleets import Fleet, path_following, true_decoder, true_system
-from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
+from contextual_lqr.paper.style import save_figure
 
 FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 BLUE, RED, GREEN, PINK, GREY = PALETTE[0], PALETTE[1], PALETTE[2], PALETTE[3], "#8a8f99"
@@ -185,21 +187,15 @@ def caution() -> None:
     agents = [after_one_episode(fleet, seed) for seed in range(21)]
     agents.sort(key=lambda one: above(fleet, one.controller(context), context))
     agent = agents[10]  # the seed for which believing the estimate costs the median
-    machine, truth = agent.decoder.system(context), true_system(fleet, context)
-    draws = clqr.Agent(fleet.context_map, fleet.cost, fleet.start, clqr.ThompsonSampling(), seed=5)
-    draws.decoder = agent.decoder.copy()
-    G = fleet.context_map.matrix(context)
-    plausible = np.stack([draws.ask(context).theta @ G for _ in range(400)])
-    machines = clqr.LinearSystem(plausible[..., :5], plausible[..., 5:], fleet.noise)
-    root = np.linalg.solve(agent.decoder.factor.T, G)
-    doubt, rows = root.T @ root, np.diag(agent.decoder.noise_estimate)
+    belief, truth = agent.decoder.machine(context), true_system(fleet, context)
+    machines = belief.draw(400, np.random.default_rng(5))
     names, costs, true_costs = [], [], []
     for aversion in (0, 0.1, 1, 10, 100, None):
         if aversion is None:
             policy, name = clqr.LinearPolicy(np.zeros((19, 2, 5))), "do\nnothing"
         else:
-            spread = clqr.ModelUncertainty(aversion * rows, doubt) if aversion else None
-            policy = clqr.solve(machine, fleet.cost, uncertainty=spread).policy
+            uncertain = clqr.ModelUncertainty(aversion * belief.covariances) if aversion else None
+            policy = clqr.solve(belief.system, fleet.cost, uncertainty=uncertain).policy
             name = "believe it" if aversion == 0 else f"{aversion:g}"
         names.append(name)
         costs.append(clqr.policy_cost(policy, machines, fleet.cost, fleet.start))
@@ -294,7 +290,21 @@ def promises() -> None:
     print(f"promises above the optimum: {int((promised > 1 + 1e-9).sum())} of {promised.size}")
 
 
+def certificates() -> None:
+    """The pictures of docs/certificate.md, by its own code."""
+    from matplotlib import pyplot
+
+    text = (FIGURES.parent / "certificate.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.*?)```", text.split("## The interval")[0], re.DOTALL)
+    exec("\n".join(blocks), {})
+    for number, name in zip(pyplot.get_fignums(), ("over-mass", "loop", "theta"), strict=True):
+        save_figure(pyplot.figure(number), FIGURES, f"certificates-{name}")
+        (FIGURES / f"certificates-{name}.png").unlink()
+    pyplot.close("all")
+
+
 if __name__ == "__main__":
     with figure_style():
         for draw in (hero, one_law, machines_tried, square_roots, caution, optimism, promises):
             draw()
+        certificates()

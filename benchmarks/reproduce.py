@@ -10,21 +10,23 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pages import write_section
 from peers import ONE_THREAD
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests" / "support"))
 from contextual_lqr import kernels
 from contextual_lqr.paper.reproduce.config import Config, Trial
 from contextual_lqr.paper.reproduce.summary import versions
 from contextual_lqr.paper.reproduce.trial import bench, learn, run
-from contextual_lqr.testing.numpy_experiment import same_trial
+from numpy_experiment import same_trial
 
 MEANT = 15.0
 KERNELS = (
-    "recursions", "best_decoder", "scatter", "roll_out", "factor_rows"
+    "recursions", "best_decoder", "sample_ellipsoid", "roll_out", "factor_rows"
 )  # fmt: skip
 
 
@@ -108,7 +110,7 @@ def main() -> None:
         "Written by `benchmarks/reproduce.py`: one trial of the paper's experiment, 100 episodes "
         "with 100",
         "candidates and 100 test masses each, against a plainly written, batched NumPy version "
-        "(`contextual_lqr.testing.numpy_experiment`)",
+        "(`tests/support/numpy_experiment.py`)",
         "that draws the same random numbers. One core each, in turn, in one run; medians of "
         f"{rounds} pairs. Ours makes",
         f"the fleet and its optimal costs too; compiling is not counted. Meant: {MEANT:g} times, "

@@ -20,7 +20,7 @@ from rich.progress import track
 import contextual_lqr as clqr
 from contextual_lqr.fleets import path_following, true_decoder
 from contextual_lqr.paper.play import play
-from contextual_lqr.paper.score import Machines
+from contextual_lqr.paper.score import TrueMachines
 
 FIRST_SEED, EPISODES, TESTED = 40_000, 25, (5, 10, 25)
 SETTINGS = [(path, decay) for path in ("circle", "parabola", "lemniscate") for decay in (1.0, 0.7)]
@@ -72,9 +72,9 @@ def run(job: tuple[str, str, float, int, float]) -> Run:
     strategy, options, adapt = STRATEGIES[name]
     fleet = path_following(path, decay)
     masses, noise = np.random.default_rng([seed, 1]), np.random.default_rng([seed, 2])
-    test = Machines(fleet, [fleet.sample_context(masses) for _ in range(100)])
+    test = TrueMachines(fleet, [fleet.sample_context(masses) for _ in range(100)])
     contexts = [fleet.sample_context(masses) for _ in range(EPISODES)]
-    training = Machines(fleet, contexts)
+    training = TrueMachines(fleet, contexts)
     result, played = Run([], 0.0, {}, {}), []
     agent = clqr.Agent(
         fleet.context_map, fleet.cost, fleet.start, strategy, noise_level, seed=seed, **options

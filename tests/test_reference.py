@@ -30,3 +30,15 @@ def test_every_function_and_class_of_the_theory_is_listed_once() -> None:
         if not name.startswith("_") and inspect.getmodule(value) is theory
     ]
     assert sorted(listed("contextual_lqr.theory")) == sorted(public)
+
+
+def test_the_walks_of_contributing_name_files_that_exist_a_dozen_at_most() -> None:
+    text = (PAGES.parent.parent / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    walks = text.split("## Three walks")[1].split("## House rules")[0].split("\n**")[1:]
+    assert len(walks) == 3
+    package = Path(inspect.getfile(importlib.import_module("contextual_lqr"))).parent
+    for walk in walks:
+        files = re.findall(r"^\d+\. `(\S+?)`", walk, re.MULTILINE)
+        assert 5 < len(files) <= 12
+        assert len(set(files)) == len(files)  # no back and forth
+        assert not [file for file in files if not (package / file).is_file()]

@@ -8,6 +8,7 @@ from contextual_lqr.belief.confidence import (
 )
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.plots import plot_decoder
 from contextual_lqr.certificates import (
     Backtest,
     Certificate,
@@ -15,6 +16,8 @@ from contextual_lqr.certificates import (
     backtest,
     certify,
     certify_many,
+    plot_certificates,
+    plot_closed_loop,
     rank_candidates,
     unexcited_directions,
 )
@@ -54,7 +57,8 @@ from contextual_lqr.planning import (
     Strategy,
     ThompsonSampling,
 )
-from contextual_lqr.planning.agent import Agent, Episode, Output
+from contextual_lqr.planning.agent import Agent, Output
+from contextual_lqr.planning.episode import Episode
 from contextual_lqr.planning.plan import Plan
 
 __all__ = [
@@ -102,6 +106,9 @@ __all__ = [
     "cost_gradient",
     "fit",
     "optimal_cost",
+    "plot_certificates",
+    "plot_closed_loop",
+    "plot_decoder",
     "policy_cost",
     "rank_candidates",
     "set_threads",

@@ -19,7 +19,6 @@ from scipy.linalg.blas import dasum
 
 from contextual_lqr.errors import ContextualLQRError, InputError
 
-MANY = 10**9  # more than this of anything is a slip of the finger
 _Record = TypeVar("_Record")
 
 
@@ -38,13 +37,6 @@ def shown(value: object) -> str:
     return text if len(text) <= 60 else f"{text[:57]}..."
 
 
-def require_kind(name: str, value: object, kind: type) -> None:
-    """Refuse what is not of a class: a tuple, say, where a Trajectory is meant."""
-    require(
-        isinstance(value, kind), f"{name} must be a {kind.__name__}, not a {type(value).__name__}"
-    )
-
-
 def require_probability(name: str, value: Any) -> None:
     """Refuse what is not strictly between 0 and 1."""
     good = False
@@ -60,7 +52,7 @@ def as_number(name: str, value: Any) -> float:
     return float(array)
 
 
-def as_count(name: str, value: Any, least: int = 1, most: int = MANY) -> int:
+def as_count(name: str, value: Any, least: int = 1, most: int = 10**9) -> int:
     """`value` as a whole number between two others; True is none."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     require(whole, f"{name} must be a whole number, not {shown(value)}")
@@ -197,16 +189,23 @@ def in_words(public: _Public) -> _Public:
     error is what it is.
     """
     if isinstance(public, type):
-        for name, member in list(vars(public).items()):
-            plain = getattr(member, "__func__", member)
-            if inspect.isfunction(plain) and (name == "__init__" or not name.startswith("_")):
-                wrapped = _explaining(plain)
-                kept = type(member) if isinstance(member, classmethod | staticmethod) else None
-                setattr(public, name, wrapped if kept is None else kept(wrapped))
+        package = public.__module__.partition(".")[0]
+        for owner in public.__mro__:
+            if owner.__module__.partition(".")[0] == package:
+                _explain_methods(owner)
         return public
     wrapped = _explaining(public)
     setattr(sys.modules[wrapped.__module__], wrapped.__name__, wrapped)  # the same for everybody
     return cast(_Public, wrapped)
+
+
+def _explain_methods(owner: type) -> None:
+    for name, member in list(vars(owner).items()):
+        plain = getattr(member, "__func__", member)
+        if inspect.isfunction(plain) and (name == "__init__" or not name.startswith("_")):
+            wrapped = _explaining(plain)
+            kept = type(member) if isinstance(member, classmethod | staticmethod) else None
+            setattr(owner, name, wrapped if kept is None else kept(wrapped))
 
 
 def _explaining(function: Any) -> Any:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from html import escape
+from numbers import Real
+from reprlib import repr as short
 
 
 class Displayed:
@@ -27,3 +29,13 @@ class Displayed:
 def batch_fact(shape: tuple[int, ...]) -> dict[str, object]:
     """The shape of a batch, where there is one."""
     return {"batch": " x ".join(map(str, shape))} if shape else {}
+
+
+def context_fact(context: object) -> dict[str, object]:
+    """A context in one line, its numbers to six digits."""
+    if not isinstance(context, Mapping):
+        return {"context": short(context)}
+    values = (
+        (name, f"{v:.6g}" if isinstance(v, Real) else short(v)) for name, v in context.items()
+    )
+    return {"context": ", ".join(f"{name}={value}" for name, value in values) or "none"}

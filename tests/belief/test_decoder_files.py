@@ -17,7 +17,7 @@ from contextual_lqr import (
     FunctionContext,
     InputError,
 )
-from contextual_lqr.belief.decoder import FORMAT_VERSION
+from contextual_lqr.belief.decoder_file import FORMAT_VERSION
 from contextual_lqr.files import save_arrays
 from episodes import GOOD, MAP, episode, learnt, snapshot
 
@@ -55,7 +55,7 @@ def test_a_file_holds_everything_to_the_bit(name: str, taught: int, tmp_path: Pa
         with pytest.raises(InputError, match=r"learnt.decoder.*Python functions.*context_map="):
             Decoder.load(file)
     loaded = Decoder.load(str(file), MAPS[name] if own else None)
-    for known in (decoder, loaded) if decoder._data is not None else ():
+    for known in (decoder, loaded) if decoder.rows else ():
         _ = known.estimate
     compared = ({**snapshot(d), "context_map": None} for d in (decoder, loaded))
     assert next(compared) == next(compared)

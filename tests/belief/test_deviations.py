@@ -21,7 +21,6 @@ from contextual_lqr.belief.machine_factors import (
     fleet_belief,
     leave_one_out,
     machine_posterior,
-    merge_factors,
     pool,
     reduce_rows,
     whiten,
@@ -81,19 +80,6 @@ def learn(factors: MachineFactors) -> tuple[Deviations, Array, Array, Array]:
 
 
 # -- factors ---------------------------------------------------------------------------------------
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 99), st.integers(1, 9), st.integers(1, 9))
-def test_two_logs_of_a_machine_merge_as_if_they_were_one(seed: int, one: int, two: int) -> None:
-    whole = simulate(seed, 3, one + two, 0.3)
-    parts = (
-        whole._replace(y=whole.y[:, some], after=whole.after[:, some]).factors
-        for some in (slice(None, one), slice(one, None))
-    )
-    merged, expected = merge_factors(*parts), whole.factors
-    for name in ("R", "F", "rss", "rows"):
-        assert np.allclose(getattr(merged, name), getattr(expected, name), atol=1e-12), name
 
 
 def test_without_deviations_pooling_is_ridge_regression() -> None:

@@ -91,18 +91,27 @@ def test_a_certificate_knows_a_machine_by_its_own_data() -> None:
     assert both[1].likely_excess == pytest.approx(own.likely_excess, rel=1e-6)
 
 
-def test_findings_lower_trust() -> None:
-    """Measured with error, machines contradict the model: trust becomes caution, and says why."""
+def test_what_the_model_misses_counts_at_what_it_may_cost() -> None:
+    """Inputs that act late forbid trust, and are named; a little error in what is seen does not."""
     rng = default_rng(7)
-    decoder = Decoder(context_map(), 1e-4, noise_level=NOISE)
-    exact = decoder.copy()
+    exact = Decoder(context_map(), 1e-4, noise_level=NOISE)
+    late, noisy = exact.copy(), exact.copy()
     for i, (context, M) in enumerate(zip(contexts(24), machines(24, 0.0, rng), strict=True)):
         for _ in range(3):
             run = episode(M, 25, rng, noise=1e-3)
-            exact.update(context, run, machine=f"m{i}")
             seen = run.states + 0.02 * rng.standard_normal(run.states.shape)
-            decoder.update(context, type(run)(seen, run.inputs), machine=f"m{i}")
-    sound, found = (certify(one, {"inertia": 1.1}, COST, START) for one in (exact, decoder))
+            for decoder, states, inputs in (
+                (exact, run.states, run.inputs),
+                (late, run.states[:-1], run.inputs[1:]),
+                (noisy, seen, run.inputs),
+            ):
+                decoder.update(context, type(run)(states, inputs), machine=f"m{i}")
+    sound, delayed, harmless = (
+        certify(one, {"inertia": 1.1}, COST, START) for one in (exact, late, noisy)
+    )
     assert sound.verdict == "trust"
-    assert found.verdict == "caution"
-    assert "error" in found.reason
+    assert delayed.verdict != "trust"
+    assert "input 1 acts late" in delayed.reason
+    assert harmless.verdict == "trust"
+    assert harmless.likely_excess > sound.likely_excess
+    assert harmless.interval[1] > sound.interval[1]

@@ -31,7 +31,9 @@ from contextual_lqr.certificates import certificate
 from contextual_lqr.certificates.extrapolation import extrapolations, place
 from contextual_lqr.certificates.stability import grows, largest_modes
 from contextual_lqr.lqr.solve import policy_cost_and_gradient
-from contextual_lqr.testing.simulated_fleets import (
+from problem_instances import instance
+from problems import random_cost, random_policy, random_system, seeds
+from simulated_fleets import (
     FLEETS,
     SimulatedFleet,
     chain,
@@ -40,8 +42,6 @@ from contextual_lqr.testing.simulated_fleets import (
     path,
     spring,
 )
-from problem_instances import instance
-from problems import random_cost, random_policy, random_system, seeds
 
 
 def sampled(machines: PlausibleMachines, n: int, rng: Generator) -> Array:

@@ -18,9 +18,9 @@ from contextual_lqr import (
     solve,
     unexcited_directions,
 )
-from contextual_lqr.certificates.experiment_design import column_names
-from contextual_lqr.testing.simulated_fleets import learnt, log, path, spring
+from contextual_lqr.context.columns import column_names
 from problems import seeds
+from simulated_fleets import learnt, log, path, spring
 
 
 @pytest.mark.parametrize(("make", "dither"), [(spring, 0.0), (spring, 0.5), (path, 0.1)])

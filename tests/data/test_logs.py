@@ -309,8 +309,8 @@ def test_fit_takes_paths_and_says_what_it_found(tmp_path: Path) -> None:
     done = fit(tmp_path / "fleet.toml", tmp_path / "log.csv")
     same(done.decoder, fitted(str(tmp_path / "log.csv")).decoder)
     assert repr(done) == (
-        "<FittedFleet: 110 rows of 10 episodes, mass 0.7 to 4.4; "
-        "<MisfitReport: 0 of 5 machines stand out>>"
+        "<FittedFleet: states 2, inputs 1, Θ 2 x 6, episodes 10, rows 110, machines 5, "
+        "deviations estimated, mass 0.7 to 4.4, alarm 0 of 5 machines stand out>"
     )
     assert check_logs(DESCRIPTION, tmp_path / "log.csv") == done.report
 

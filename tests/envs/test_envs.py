@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
@@ -18,6 +19,7 @@ from contextual_lqr import (
     LinearPolicy,
     QuadraticCost,
     Trajectory,
+    trajectory_cost,
 )
 from contextual_lqr.envs import IDS, FleetEnv, rollout
 from contextual_lqr.envs.inverted_pendulum import (
@@ -45,12 +47,14 @@ def test_every_fleet_has_an_environment() -> None:
 def test_rewards_sum_to_the_negative_cost_of_the_true_machine(name: str) -> None:
     env = gymnasium.make(IDS[name])
     fleet = env.unwrapped.fleet
+    N = 0.1 * np.ones((fleet.cost.horizon - 1, fleet.cost.state_size, fleet.cost.input_size))
+    cost = QuadraticCost(fleet.cost.Q, fleet.cost.R, N, indefinite=True)
+    fleet = env.unwrapped.fleet = replace(fleet, cost=cost)
     played = rollout(gains(env, 100), env, seed=2)
     assert (played.terminated, played.truncated) == (False, True)
     x, u = played.trajectory.states, played.trajectory.inputs
     assert len(x) == fleet.cost.horizon
-    paid = sum(x[h] @ fleet.cost.Q[h] @ x[h] for h in range(len(x)))
-    paid += sum(u[h] @ fleet.cost.R[h] @ u[h] for h in range(len(u)))
+    paid = trajectory_cost(played.trajectory, cost)
     assert played.total_reward == pytest.approx(-paid, rel=1e-12)
     truth = true_system(fleet, played.context)
     shocks = x[1:] - x[:-1] @ truth.A.T - u @ truth.B.T

@@ -4,15 +4,20 @@ import numpy as np
 import pytest
 
 from contextual_lqr import (
+    Agent,
+    CertaintyEquivalence,
+    Decoder,
+    FeatureContext,
     InputError,
     LinearPolicy,
     LinearSystem,
     ModelUncertainty,
     QuadraticCost,
     Trajectory,
+    certify,
     solve,
 )
-from contextual_lqr.display import Displayed
+from contextual_lqr.display import Displayed, context_fact
 
 I2 = np.eye(2)
 SYSTEM = LinearSystem(I2, np.ones((2, 1)), I2)
@@ -43,6 +48,38 @@ def test_records_say_what_they_are(text: str) -> None:
     assert html.startswith(f"<table><caption>{type(shown).__name__}</caption>")
     for name, value in shown._facts().items():
         assert f"<tr><th>{name}</th><td>{value}</td></tr>" in html
+
+
+def test_what_has_learnt_says_what_it_has_learnt() -> None:
+    context_map = FeatureContext(["1", "gain"], bounds={"gain": (0, 3)})
+    states, gain = [[1.0, 0.0], [0.5, 0.1], [0.2, 0.1]], {"gain": 1 / 3}
+    decoder = Decoder(context_map)
+    assert repr(decoder) == "<Decoder: episodes 0, rows 0, machines 0, deviations estimated>"
+    decoder.update(gain, Trajectory(states, [[0.1], [-0.1]]), "cart 1")
+    decoder.update(gain, Trajectory(states, [[0.1], [-0.1]]), "cart 1")
+    learnt = "states 2, inputs 1, Θ 2 x 6, episodes 1, rows 2"
+    assert repr(decoder) == (f"<Decoder: {learnt}, repeats 1, machines 1, deviations estimated>")
+    belief = decoder.machine(gain)
+    largest = np.sqrt(np.einsum("rii->ri", belief.covariances).max())
+    assert repr(belief) == (
+        f"<MachineBelief: states 2, inputs 1, largest deviation {largest:.3g}, identified no>"
+    )
+    agent = Agent(context_map, COST, [1.0, 0.0], CertaintyEquivalence(0.0))
+    plan = agent.ask(gain)
+    agent.tell(plan, Trajectory(states, [[0.1], [-0.1]]))
+    assert repr(agent) == (
+        f"<Agent: strategy CertaintyEquivalence, {learnt}, deviations none, steps 2, plans told 1>"
+    )
+    assert repr(plan) == (
+        "<Plan: context gain=0.333333, states 2, inputs 1, steps 2, promised cost 1, dither none, "
+        "input bounds none>"
+    )
+    certificate = certify(decoder, gain, COST, [1.0, 0.0])
+    assert repr(certificate).startswith("<Certificate: context gain=0.333333, verdict do not use,")
+    for shown in (decoder, belief, agent, plan, certificate):
+        assert shown._repr_html_().count("<tr>") == len(shown._facts()) > 3
+    assert context_fact((1, 2)) == {"context": "(1, 2)"}
+    assert context_fact({}) == {"context": "none"}
 
 
 def test_what_is_shown_is_escaped() -> None:

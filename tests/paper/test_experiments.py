@@ -48,9 +48,9 @@ from contextual_lqr.paper.reproduce.summary import (
     median,
     summarise,
 )
-from contextual_lqr.paper.score import Machines
+from contextual_lqr.paper.score import TrueMachines
 from contextual_lqr.parallel import in_parallel
-from contextual_lqr.testing.numpy_experiment import same_trial
+from numpy_experiment import same_trial
 
 SMALL = Config(
     paths=("circle",), decays=(0.7,), episodes=3, seeds=2, strategies=("paper",), test_masses=5
@@ -181,7 +181,7 @@ def test_regret_of_a_dithered_plan_is_its_expected_cost_above_the_optimum() -> N
 
 def test_regret_along_what_was_played_has_the_expected_regret_as_its_mean() -> None:
     fleet = path_following("circle", 0.7, horizon=6)
-    machines = Machines(fleet, {"mass": np.array([0.5])})
+    machines = TrueMachines(fleet, {"mass": np.array([0.5])})
     rng = np.random.default_rng(0)
     gains = machines.policies[0] + 0.05 * rng.standard_normal((5, 2, 5))
     machine = true_system(fleet, {"mass": 0.5})
@@ -209,7 +209,7 @@ def test_confidence_distances_are_those_of_the_sets_played_from() -> None:
 
 def test_optimal_policy_is_that_of_solve() -> None:
     fleet = path_following("lemniscate")
-    systems = Machines(fleet, {"mass": np.linspace(0.1, 10, 9)}).systems
+    systems = TrueMachines(fleet, {"mass": np.linspace(0.1, 10, 9)}).systems
     gains = optimal_policy(systems, fleet.cost).gains
     assert gains.tobytes() == solve(systems, fleet.cost).policy.gains.tobytes()
 

@@ -27,7 +27,7 @@ from contextual_lqr import (
 )
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.planning import Choice, PlanningProblem
-from contextual_lqr.planning.agent import FORMAT_VERSION
+from contextual_lqr.planning.agent_file import FORMAT_VERSION
 from contextual_lqr.planning.problem import PlansEpisodes
 from fleet_play import (
     FLEETS,

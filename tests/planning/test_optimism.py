@@ -4,18 +4,8 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
-from contextual_lqr import (
-    Optimism,
-    optimal_cost,
-    solve,
-)
-from contextual_lqr.planning import PlanningProblem
-from problem_instances import instance
-
-
-def sampled_costs(now: PlanningProblem, n: int, rng: np.random.Generator) -> np.ndarray:
-    costs = optimal_cost(now.systems(now.confidence_set().sample(n, rng)), now.cost, now.start)
-    return costs[costs >= now.floor * (1 - 1e-9)]  # below the floor, rounding has eaten the cost
+from contextual_lqr import Optimism, optimal_cost, solve
+from problem_instances import instance, sampled_costs
 
 
 @pytest.mark.slow

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from contextual_lqr import ContextMap, Decoder, FeatureContext, Trajectory
+from contextual_lqr import Decoder, FeatureContext, Trajectory
 
 MAP = FeatureContext(["1", "gain"], states=2, inputs=1, bounds={"gain": (0, 1e200)})
 THETA = np.array([[0.6, 0.2, 1.0, 0.1, -0.2, 0.3], [-0.1, 0.5, -0.4, 0.3, 0.1, 0.7]])
@@ -32,26 +32,10 @@ def learnt(episodes: list[Episode], *options: Any, **named: Any) -> Decoder:
 
 def snapshot(decoder: Decoder) -> dict[str, Any]:
     """All that a decoder is, to the bit."""
-
-    def bits(value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            return value.shape, value.tobytes()
-        if isinstance(value, ContextMap):
-            return repr(value), dict(value._seen)
-        return tuple(map(bits, value)) if isinstance(value, tuple) else value
-
-    found = (
-        "_ridge",
-        "_posterior",
-        "_population",
-        "kept",
-        "_lock",
-    )  # from the rest, once asked for
-    parts = {name: bits(value) for name, value in vars(decoder).items() if name not in found}
-    parts["_digests"] = decoder._digests.array().tobytes()
-    if decoder.store is not None:
-        parts["_store"] = {name: bits(array) for name, array in decoder.store.arrays().items()}
-    return parts
+    state, arrays = decoder.state()
+    bits = {name: (array.shape, array.tobytes()) for name, array in arrays.items()}
+    context_map = repr(decoder.context_map), dict(decoder.context_map._seen)
+    return {**state, **bits, "context_map": context_map, "repeats": decoder.repeats}
 
 
 GOOD = episode(np.random.default_rng(9))

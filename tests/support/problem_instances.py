@@ -8,6 +8,7 @@ from contextual_lqr import (
     Decoder,
     DeterminantBeta,
     LinearPolicy,
+    optimal_cost,
     solve,
 )
 from contextual_lqr.fleets import path_following, true_system
@@ -31,3 +32,9 @@ def instance(seed: int, episodes: int | None = None) -> PlanningProblem:
     beta = DeterminantBeta(5.0, 0.01, 0.1) if by_determinant else ConstantBeta(1e4)
     G = fleet.context_map.matrix(fleet.sample_context(rng))
     return PlanningProblem(decoder, G, fleet.cost, fleet.start, beta)
+
+
+def sampled_costs(now: PlanningProblem, n: int, rng: np.random.Generator) -> np.ndarray:
+    """The optimal costs of machines of the confidence set, drawn uniformly."""
+    costs = optimal_cost(now.systems(now.confidence_set().sample(n, rng)), now.cost, now.start)
+    return costs[costs >= now.floor * (1 - 1e-9)]  # below the floor, rounding has eaten the cost

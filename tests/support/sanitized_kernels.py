@@ -40,6 +40,15 @@ for (d, m), batch, horizon in itertools.product(sizes, (1, 3, 4, 6), (1, 2, 5)):
         right = reference.recursions(A, B, *arrays, **wanted)
         assert (found.status == right.status).all()
         assert np.allclose(found.cost, right.cost, rtol=1e-6)
+for (d, m), batch in itertools.product(((1, 1), (3, 1), (5, 2), (6, 1)), (1, 5)):  # wild ones
+    A, B = 20 * rng.normal(size=(batch, d, d)), rng.normal(size=(batch, d, m))
+    stages = (np.array([[np.eye(d)] * 15]), np.array([[np.eye(m)] * 14]), None, np.eye(d)[None])
+    wanted = {"batch": batch, "start": np.ones((1, d)), "gains": True}
+    found = bindings.recursions(A, B, *stages, **wanted, values=True, gradient=True)
+    right = reference.recursions(A, B, *stages, **wanted)
+    assert (found.status == right.status).all()
+    assert np.allclose(found.cost, right.cost, rtol=1e-6)
+    assert np.allclose(found.gains, right.gains, rtol=1e-6)
 for rows, block, n in itertools.product((1, 3, 17, 100), (1, 16, 40), (1, 2, 5, 12)):
     columns = rng.normal(size=(n + 3, rows)) + 1
     for chosen in (None, np.flatnonzero(rng.random(rows) < 0.7)):
@@ -57,16 +66,13 @@ for (d, m), n, p in itertools.product(((1, 1), (5, 2), (25, 3)), (0, 1, 7), (1, 
     Y, centre, G = (rng.normal(size=shape) for shape in ((n, d, p), (d, p), (p, d + m)))
     R = np.triu(rng.uniform(1, 2, (p, p)))
     arguments = (R, centre, 0.1, rng.random(n))
-    thetas = reference.scatter(Y, *arguments)
-    assert np.allclose(bindings.scatter(Y, *arguments), thetas)
+    thetas = reference.sample_ellipsoid(Y, *arguments)
+    assert np.allclose(bindings.sample_ellipsoid(Y, *arguments), thetas)
     Q, R = np.array([np.eye(d)] * 4), np.array([np.eye(m)] * 3)
     operands = (thetas, G, Q, R, None, np.eye(d), np.ones(d), 0.0)
     best = bindings.best_decoder(*operands)
     assert best.which == reference.best_decoder(*operands).which
     A, B = rng.normal(size=(d, d)), rng.normal(size=(d, m))
-    several = np.stack([G] * 3), np.stack([A] * 3), np.stack([B] * 3)
-    paid = bindings.transferred_costs(thetas, *several, *operands[2:-1])
-    assert np.allclose(paid, reference.transferred_costs(thetas, *several, *operands[2:-1]))
     for offsets, bound in itertools.product((None, np.ones((3, m))), (None, np.ones(d))):
         episode = (A, B, rng.normal(size=(3, m, d)), np.ones(d) / 2, rng.normal(size=(3, d)))
         options = {"offsets": offsets, "bound": bound}

@@ -7,35 +7,16 @@ import gymnasium
 import numpy as np
 import pytest
 
-from contextual_lqr import (
-    Cautious,
-    CertaintyEquivalence,
-    Optimism,
-    SampledOptimism,
-    Strategy,
-    ThompsonSampling,
-)
+from contextual_lqr import CertaintyEquivalence, Strategy
 from contextual_lqr.envs import IDS, PENDULUM, FleetEnv
 from contextual_lqr.fleets import Fleet, heating
 from contextual_lqr.planning import Choice
 from contextual_lqr.testing import check_environment, check_fleet, check_strategy
+from fleet_play import STRATEGIES
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        SampledOptimism(),
-        SampledOptimism(play="estimate"),
-        CertaintyEquivalence(),
-        CertaintyEquivalence(0.0),
-        Optimism(),
-        Cautious(),
-        Cautious(state_limit=3.0),
-        ThompsonSampling(),
-    ],
-    ids=repr,
-)
+@pytest.mark.parametrize("strategy", STRATEGIES.values(), ids=STRATEGIES)
 def test_every_strategy_passes(strategy: Strategy) -> None:
     check_strategy(strategy)
 

@@ -33,7 +33,13 @@ class BetaRule(Protocol):
 
 @dataclass(frozen=True)
 class ConstantBeta:
-    """Always the same β, as in the paper's experiments (10⁴)."""
+    """Always the same β, as in the paper's experiments (10⁴).
+
+    Parameters
+    ----------
+    value : float
+        β.
+    """
 
     value: float
 
@@ -50,6 +56,13 @@ class PaperBeta:
     """β = (√λ c_Θ + c_w √(2d (log d + (p/2) log(1 + kH c_x²/(λp)) + log 1/δ)))²  (eq. beta_k).
 
     p counts all columns of Θ (the paper's p + p'), kH all states seen; λ = 1 is the paper's V = I.
+
+    Parameters
+    ----------
+    c_theta, c_w, c_x : float
+        Bounds on ‖Θ‖, on the size of the noise (sub-Gaussian) and on ‖z‖.
+    delta : float
+        The probability with which the set may miss Θ.
     """
 
     c_theta: float
@@ -75,6 +88,13 @@ class DeterminantBeta:
     """β = (√λ c_Θ + c_w √(2d (log d + ½ log(det V / λ^p) + log 1/δ)))².
 
     The bound of the same proof before det V is bounded in turn: no c_x, and much smaller.
+
+    Parameters
+    ----------
+    c_theta, c_w : float
+        Bounds on ‖Θ‖ and on the size of the noise (sub-Gaussian).
+    delta : float
+        The probability with which the set may miss Θ.
     """
 
     c_theta: float
@@ -107,9 +127,24 @@ def _beta(decoder: Decoder, c_theta: float, c_w: float, spread: float, delta: fl
 
 
 class ConfidenceSet:
-    """The ellipsoid of beta β around a decoder's estimate, as it is now.
+    """The ellipsoid tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ] ≤ β around a decoder's estimate, as it is now.
 
-    What the decoder learns later does not change it. `beta` is β or a rule that gives it.
+    What the decoder learns later does not change it.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        Its estimate is the centre, its factor gives the axes.
+    beta : float or rule
+        β, or a rule that gives it: `ConstantBeta`, `PaperBeta`, `DeterminantBeta` or your own
+        function of the decoder.
+
+    Examples
+    --------
+    >>> decoder = clqr.Decoder(clqr.FeatureContext(["1"], states=1, inputs=1), 1.0)
+    >>> plausible = clqr.ConfidenceSet(decoder, clqr.ConstantBeta(4.0))
+    >>> bool(plausible.contains([[1.0, -1.0]])), bool(plausible.contains([[2.0, 1.0]]))
+    (True, False)
     """
 
     def __init__(self, decoder: Decoder, beta: float | BetaRule) -> None:
@@ -133,7 +168,7 @@ class ConfidenceSet:
         return np.where(np.isnan(squared), np.inf, squared)[()]
 
     def contains(self, theta: ArrayLike) -> Any:
-        """Whether Θ is within the beta."""
+        """Whether Θ is in the set, for one Θ or a stack."""
         return self.distance(theta) <= self.beta
 
     def sample(self, n: int, rng: np.random.Generator) -> Float[Array, "n d p"]:
@@ -147,8 +182,8 @@ class ConfidenceSet:
         if self._moving < d:
             U *= self.free
         r = rng.random(n) ** (1 / (self._moving * p))
-        factor = np.ascontiguousarray(self.factor)
-        return np.asarray(kernels.scatter(U, factor, self.estimate, math.sqrt(self.beta), r))
+        reach = math.sqrt(self.beta)
+        return np.asarray(kernels.sample_ellipsoid(U, self.factor, self.estimate, reach, r))
 
     def draw(
         self, n: int, rng: np.random.Generator, scale: ArrayLike = 1.0

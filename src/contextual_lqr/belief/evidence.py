@@ -11,6 +11,7 @@ whatever the order in which episodes came and beliefs were merged. What is kept 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -39,6 +40,19 @@ def episode_digests(*parts: ArrayLike) -> UInt64[Array, " n"]:
             digest.update(one)
         found += digest.digest()
     return np.frombuffer(bytes(found), "<u8").astype(np.uint64)
+
+
+def table_digest(
+    factor: Array | None, columns: Sequence[Array], chosen: Array | None
+) -> UInt64[Array, " 1"]:
+    """The digest of a table, or of rows chosen from it: of their factor or, without one, of them.
+
+    The factor of the same rows is the same to the bit; that of others is not.
+    """
+    if factor is not None:
+        return episode_digests(factor[None])
+    rows = (one if chosen is None else one[chosen] for one in columns)
+    return episode_digests(*(np.asarray(one)[None] for one in rows))
 
 
 class Digests:
@@ -89,6 +103,12 @@ class Digests:
         if len(fresh):
             place = np.searchsorted(self._kept, fresh)
             self._kept = np.insert(self._kept, place, fresh)[:LIMIT]
+
+    def copy(self) -> Digests:
+        """An independent twin; what is kept is replaced, never written into."""
+        twin = Digests()
+        twin._kept = self._kept
+        return twin
 
     def array(self) -> UInt64[Array, " kept"]:
         """All that there is to save."""

@@ -17,11 +17,12 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import as_count, as_numbers, require
+from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.problem import LinearSystem
 
 
-@dataclass(frozen=True, eq=False)
-class MachineBelief:
+@dataclass(frozen=True, eq=False, repr=False)
+class MachineBelief(Displayed):
     """What is believed about one machine, or about a batch of them.
 
     Attributes
@@ -90,6 +91,14 @@ class MachineBelief:
         deviations *= factors.reshape((-1,) + (1,) * (len(batch) + 2))
         noise = scale[..., :, None] * self.noise * scale[..., None, :]
         return as_system(self.mean + deviations, noise)
+
+    def _facts(self) -> dict[str, object]:
+        *batch, d, y = self.mean.shape
+        variances = np.einsum("...ii->...i", self.covariances)
+        largest = f"{np.sqrt(variances.max(initial=0.0)):.3g}"
+        facts = {"states": d, "inputs": y - d, "largest deviation": largest}
+        identified = "yes" if self.identified else "no"
+        return {**facts, "identified": identified, **batch_fact(tuple(batch))}
 
     @cached_property
     def roots(self) -> Float[Array, "*batch d y y"]:

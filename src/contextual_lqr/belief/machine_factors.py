@@ -18,7 +18,7 @@ Leading axes are batch axes: N machines, and d rows r of [A, B].
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -80,15 +80,6 @@ def reduce_rows(
         full[..., :width, width:],
         np.square(full[..., width:, width:]).sum(-2),
     )
-
-
-def merge_factors(one: MachineFactors, other: MachineFactors) -> MachineFactors:
-    """What the same N machines have shown in two logs, as if in one."""
-    R, F, more = reduce_rows(
-        np.concatenate([one.R, other.R], axis=1), np.concatenate([one.F, other.F], axis=1)
-    )
-    rss, rows = one.rss + other.rss + more, one.rows + other.rows
-    return replace(one, R=R, F=F, rss=rss, rows=rows)
 
 
 class Pooled(NamedTuple):

@@ -31,6 +31,7 @@ from numpy.typing import ArrayLike
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import Belief
+from contextual_lqr.certificates.unmodelled import findings_of, unmodelled
 from contextual_lqr.checks import as_numbers, record, require
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
@@ -163,6 +164,9 @@ def backtest(
         claims = _excess(np.asarray(on_draws), np.asarray(optimum))
         claimed = np.quantile(claims, QUANTILE, axis=0, method="higher")
         predicted = np.asarray(policy_cost(policy, others.system, cost, x))
+        findings = findings_of(decoder)
+        missed, _ = unmodelled(findings, others.system, policy.gains, cost, x, predicted)
+        claimed = claimed + missed
         excess, paid = realised
         score = np.where(excess <= claimed, 1.0, excess / np.maximum(claimed, 1e-300))
         counted = len(chosen) >= FEWEST

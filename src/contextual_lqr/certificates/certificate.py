@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -29,8 +29,9 @@ from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
-from contextual_lqr.certificates.fleet_check import Verdict, fleet_check
+from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.stability import grows
+from contextual_lqr.certificates.unmodelled import unmodelled
 from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
@@ -40,9 +41,12 @@ from contextual_lqr.checks import (
     require_semi_definite,
 )
 from contextual_lqr.context.variables import one_by_one
+from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+
+Verdict = Literal["trust", "caution", "do not use"]
 
 # At 2 % for the 95 % quantile, an excess above 5 % is rarer than one in a hundred: it is about a
 # square of Gaussians.
@@ -72,8 +76,8 @@ class CostBound:
         return abs(self.searched - self.certified) / max(abs(self.searched), 1e-300)
 
 
-@dataclass(frozen=True, eq=False)
-class Certificate:
+@dataclass(frozen=True, eq=False, repr=False)
+class Certificate(Displayed):
     """A machine's controller, and how good it will be."""
 
     context: Any
@@ -91,6 +95,18 @@ class Certificate:
     def interval(self) -> tuple[float, float]:
         """What the controller costs in truth lies in here, unless the confidence set is wrong."""
         return self.lower.certified, self.upper.certified
+
+    def _facts(self) -> dict[str, object]:
+        lower, upper = self.interval
+        return {
+            **context_fact(self.context),
+            "verdict": self.verdict,
+            "predicted cost": f"{self.predicted_cost:.4g}",
+            "interval": f"{lower:.4g} to {upper:.4g}",
+            "likely excess": f"{self.likely_excess:.2%}",
+            "instability": f"{self.instability:.0%}",
+            "reason": self.reason,
+        }
 
     def as_dict(self) -> dict[str, Any]:
         """All but the controller, for JSON: numbers that are not finite become None."""
@@ -303,10 +319,13 @@ class _Task:
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
         upper[np.isnan(upper)] = np.inf
         below, above = self.check.widening
-        lower = np.fmin(lower, predicted / np.exp(below))
-        upper = np.fmax(upper, predicted * np.exp(above))
+        missed, findings = unmodelled(
+            self.check.findings, machines.systems(reach.noise), gains, cost, x, predicted
+        )
+        lower = np.fmin(lower, predicted / np.exp(below)) / (1 + missed)
+        upper = np.fmax(upper, predicted * np.exp(above)) * (1 + missed)
         excess, unstable = self._on_draws(belief, policy)
-        excess = excess * self.check.factor
+        excess = (excess + missed) * self.check.factor
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
         columns = (
             contexts,
@@ -316,6 +335,8 @@ class _Task:
             map(CostBound, lower.tolist(), lowest.tolist()),
             map(CostBound, upper.tolist(), highest.tolist()),
             excess.tolist(),
+            missed.tolist(),
+            findings,
             unstable.tolist(),
             extrapolations(decoder, G, moments),
         )
@@ -329,17 +350,24 @@ class _Task:
                 over,
                 loose,
                 far,
-                *self._verdict(c, *_judge(ok, over, loose, far)),
+                *self._verdict(c, _judge(ok, over, loose, far), miss, finding),
             )
-            for c, K, J, ok, low, high, over, loose, far in zip(*columns, strict=True)
+            for c, K, J, ok, low, high, over, miss, finding, loose, far in zip(
+                *columns, strict=True
+            )
         ]
 
-    def _verdict(self, context: Any, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
-        """No more than caution outside the declared bounds, or if data contradict the model."""
+    def _verdict(
+        self, context: Any, judged: tuple[Verdict, str], missed: float, finding: str
+    ) -> tuple[Verdict, str]:
+        """No more than caution outside the declared bounds; and what the model misses, if much."""
+        verdict, reason = judged
+        if verdict != "trust" and not missed <= TRUSTED_EXCESS:
+            reason = f"{finding}, which may cost {_percent(missed)}; {reason}"
         beyond = self.decoder.context_map.outside(context)
         if verdict == "trust" and beyond:
             return "caution", f"{beyond}; {reason}"
-        return self.check.lowered(verdict, reason)
+        return verdict, reason
 
     def _on_draws(
         self, belief: MachineBelief, policy: LinearPolicy

@@ -27,9 +27,8 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import as_system
-from contextual_lqr.certificates.extrapolation import feature_groups
 from contextual_lqr.checks import as_numbers, require
-from contextual_lqr.context import ContextMap, FeatureContext
+from contextual_lqr.context.columns import column_names
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import QuadraticCost
@@ -72,9 +71,30 @@ def rank_candidates(
 ) -> list[Candidate]:
     """The candidates, best first, by the part of the price of ignorance that a run would save.
 
-    The price is that of the `targets`, the machines to be controlled (the candidates themselves
-    unless given). Each candidate is run with the controller of the estimate, and a `dither` of
-    this standard deviation on every input.
+    Parameters
+    ----------
+    decoder : Decoder
+        What was learnt.
+    candidates
+        The contexts of machines that could be run: a sequence, or a mapping from names to arrays.
+    cost, start : QuadraticCost, array_like (d,)
+        The task; each candidate is run with the controller of the estimate.
+    targets : optional
+        The contexts of the machines to be controlled, whose price of ignorance counts; the
+        candidates themselves unless given.
+    dither : float
+        The standard deviation of what is added to every input of a run.
+
+    Returns
+    -------
+    list of Candidate
+        Each with its context, the share of the price that it saves, and its place among those
+        given.
+
+    Raises
+    ------
+    InputError
+        If there are no candidates or targets, or something does not fit together.
     """
     d, p = decoder.estimate.shape
     x = as_numbers("start", start, "(d,)", 1)
@@ -107,8 +127,26 @@ def unexcited_directions(
 ) -> list[UnexcitedDirection]:
     """The directions of Θ's columns that no log excites; before any log, all of them.
 
-    `names` are those of states and inputs. The directions are a basis of what is unknown, each
-    made to mix as few columns as possible.
+    The directions are a basis of what is unknown, each made to mix as few columns as possible.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        What was learnt.
+    names : sequence of str, optional
+        Those of states and inputs.
+
+    Returns
+    -------
+    list of UnexcitedDirection
+        In words, as `str`, and as a vector.
+
+    Examples
+    --------
+    >>> decoder = clqr.Decoder(clqr.FeatureContext(["1"]))
+    >>> decoder.update({}, clqr.Trajectory([[1.0], [0.9], [0.8]], [[0.0], [0.0]]))
+    >>> [str(one) for one in clqr.unexcited_directions(decoder, ["speed", "force"])]
+    ['1 · force is never excited']
     """
     D = decoder.data_factor
     p = len(D)
@@ -124,20 +162,6 @@ def unexcited_directions(
         direction /= np.linalg.norm(direction)
         found.append(UnexcitedDirection(tuple(labels[i] for i in own), direction))
     return found
-
-
-def column_names(context_map: ContextMap, p: int, names: Sequence[str] | None = None) -> list[str]:
-    """What each column of Θ multiplies: a feature, and a state or an input."""
-    if not isinstance(context_map, FeatureContext):
-        owners, features = feature_groups(context_map, p)
-        return [f"{features[owner]}, row {j + 1}" for j, owner in enumerate(owners)]
-    features = list(context_map.feature_names)
-    y = p // len(features)
-    d = context_map.states or 0
-    if names is None:
-        names = [f"state {i + 1}" if i < d else f"input {i - d + 1}" for i in range(y)]
-    require(len(names) == y, f"there must be {y} names of states and inputs, not {len(names)}")
-    return [f"{feature} · {name}" for feature in features for name in names]
 
 
 def _saving(half: Float[Array, "p y"], moment: Float[Array, "y y"], prices: Array) -> float:

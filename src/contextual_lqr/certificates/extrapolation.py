@@ -26,7 +26,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.factors import solve_triangle
-from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
+from contextual_lqr.context import ContextMap, FeatureContext
+from contextual_lqr.context.columns import feature_groups
 from contextual_lqr.context.expressions import parse
 
 Place = Literal["inside the data", "at the edge of the data", "outside the data"]
@@ -127,30 +128,3 @@ def place(score: float) -> Place:
     if score <= INSIDE:
         return "inside the data"
     return "at the edge of the data" if score <= EDGE else "outside the data"
-
-
-def feature_groups(context_map: ContextMap, p: int) -> tuple[Array, list[str]]:
-    """Which feature each of the p coordinates of z belongs to, and the names of the features.
-
-    Of the block form, rows of C and D that hold the same expressions are one feature.
-    """
-    if isinstance(context_map, FeatureContext):
-        names = list(context_map.feature_names)
-        return np.repeat(np.arange(len(names)), p // len(names)), names
-    if isinstance(context_map, BlockContext) and not any(
-        part is None or callable(part) for part in (context_map.C, context_map.D)
-    ):
-        labels = [
-            f"{_entries(row)} ({part})"
-            for part, block in (("states", context_map.C), ("inputs", context_map.D))
-            for row in np.asarray(block, object)
-        ]
-        names = list(dict.fromkeys(labels))
-        return np.array([names.index(label) for label in labels]), names
-    return np.arange(p), [f"row {j + 1} of the context matrix" for j in range(p)]
-
-
-def _entries(row: Array) -> str:
-    """The expressions of a row, without the zeros; "1" for a row of numbers."""
-    texts = [str(entry).strip() for entry in row if isinstance(entry, str)]
-    return ", ".join(dict.fromkeys(texts)) or "1"

@@ -2,13 +2,12 @@
 
 A certificate is right if the model is. Two things check that without being asked, on what the
 decoder keeps of each machine: the backtest, which scales claims by what came of such claims on
-machines left out, and tests of misspecification, whose findings no scaling can repair.
+machines left out, and tests of misspecification, whose findings are added at what they may cost.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -16,10 +15,9 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import Backtest, backtest
-from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
+from contextual_lqr.certificates.misspecification import Finding
+from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.lqr.problem import QuadraticCost
-
-Verdict = Literal["trust", "caution", "do not use"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +42,6 @@ class FleetCheck:
         """Logarithms by which the interval reaches at least below and above the prediction."""
         return (-np.inf, -np.inf) if self.backtest is None else self.backtest.widening
 
-    def lowered(self, verdict: Verdict, reason: str) -> tuple[Verdict, str]:
-        """The verdict, no more than caution if the data contradict the model; and why."""
-        if verdict != "trust" or not self.findings:
-            return verdict, reason
-        return "caution", f"{self.findings[0].sentence}; {reason}"
-
 
 def fleet_check(decoder: Decoder, cost: QuadraticCost, start: Float[Array, " d"]) -> FleetCheck:
     """The check for this task; computed once, and kept until data come."""
@@ -60,29 +52,6 @@ def fleet_check(decoder: Decoder, cost: QuadraticCost, start: Float[Array, " d"]
     )
     kept = decoder.kept
     if ("check", task) not in kept:
-        if "findings" not in kept:
-            kept["findings"] = _findings(decoder)
-        kept["check", task] = FleetCheck(backtest(decoder, cost, start), kept["findings"])
+        kept["check", task] = FleetCheck(backtest(decoder, cost, start), findings_of(decoder))
     found: FleetCheck = kept["check", task]
     return found
-
-
-def _findings(decoder: Decoder) -> tuple[Finding, ...]:
-    """What contradicts the model, beyond machines that differ if that is part of it.
-
-    Where one law will do for all machines, the tests are of that law, with all rows of the fleet: a
-    law for each machine would take as many unknowns as a short episode has rows, and leave errors
-    that are correlated because of it.
-    """
-    store, population = decoder.store, decoder.population
-    assert store is not None
-    assert population is not None
-    if not population.deviating.any():
-        return tuple(of_one_law(store.factors(), store.counts, store.matrices(decoder.context_map)))
-    found = misspecification(
-        store.factors(),
-        store.counts,
-        store.matrices(decoder.context_map),
-        known=decoder.known,
-    )
-    return tuple(one for one in found if one.kind != "machines differ")

@@ -32,8 +32,8 @@ would make a finding of that bias. p-values are Bonferroni's over the rows of [A
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -66,13 +66,15 @@ class Finding:
     """What the data say against the model.
 
     `effect` is the share of the residual variance that is explained; for "machines differ" the
-    mean square of their own laws over that of noise. `state` is the row of [A, B]. `regressor` is
-    the place in [x; u] of what explains most by itself: the step before, or for "nonlinear" a sign.
+    mean square of their own laws over that of noise. `size` is the root mean square, in the state's
+    units, of what the model misses in a step. `state` is the row of [A, B]. `regressor` is the
+    place in [x; u] of what explains most by itself: the step before, or for "nonlinear" a sign.
     """
 
     kind: Kind
     p_value: float
     effect: float
+    size: float
     state: int
     regressor: int | None
     sentence: str
@@ -117,13 +119,14 @@ def misspecification(
         tuple(inputs or [f"input {j + 1}" for j in range(y - d)]),
     )
     findings = [
-        _whiteness(found, names),
-        _omission(found, names),
-        *([_linearity(found, names)] if k > 3 * y else []),
-        _one_law(found, law, names),
+        *_whiteness(found, names),
+        *_omission(found, names),
+        *(_linearity(found, names) if k > 3 * y else ()),
+        *_one_law(found, law, names),
         *(_known_row(i, given[i], T, G, found, law, names) for i in sorted(given)),
     ]
-    return sorted((f for f in findings if f.p_value <= level), key=lambda f: f.p_value)
+    findings = [replace(f, size=f.size * size[f.state - d]) for f in findings if f.p_value <= level]
+    return sorted(findings, key=lambda f: f.p_value)
 
 
 class _Names(NamedTuple):
@@ -131,74 +134,77 @@ class _Names(NamedTuple):
     inputs: tuple[str, ...]
 
 
-def _worst(p: Array, among: Array) -> tuple[int, float]:
-    """The most significant state, and its p-value among so many that were tried."""
-    if not among.any():
-        return 0, 1.0
-    r = int(np.where(among, p, np.inf).argmin())
-    return r, min(float(p[r] * among.sum()), 1.0)
+def _rows(p: Array, among: Array) -> Iterator[tuple[int, float]]:
+    """Each state that is tested, and its p-value as one of so many."""
+    for r in np.flatnonzero(among).tolist():
+        yield r, min(float(p[r] * among.sum()), 1.0)
 
 
-def _share(part: Array, q: Array, found: Explained, r: int) -> float:
-    """The share of state r's residual variance explained, beyond chance: 1 - s₁² / s₀²."""
+def _share(part: Array, q: Array, found: Explained, r: int) -> tuple[float, float]:
+    """The share of state r's residual variance explained, beyond chance: 1 - s₁² / s₀².
+
+    And the root of that part of the variance.
+    """
     left, free = found.left[:, r].sum(), float(found.free.sum())
     after = (left - part.sum()) / max(free - float(q.sum()), 1.0)
-    return float(np.clip(1 - after / max(left / max(free, 1.0), 1e-300), 0, 1))
+    before = left / max(free, 1.0)
+    effect = float(np.clip(1 - after / max(before, 1e-300), 0, 1))
+    return effect, float(np.sqrt(effect * before))
 
 
-def _whiteness(found: Explained, names: _Names) -> Finding:
+def _whiteness(found: Explained, names: _Names) -> Iterator[Finding]:
     left, free = found.left - found.lag, found.free[:, None] - found.lag_rank
     _, p = p_values(found.lag, found.lag_rank, left, free)
-    r, p_value = _worst(p, ~found.exact)
-    effect = _share(found.lag[:, r], found.lag_rank[:, r], found, r)
-    sentence = (
-        f"successive errors are correlated: {effect:.0%} of the error in {names.states[r]} could "
-        "be foretold from the error before"
-    )
-    return Finding("correlated errors", p_value, effect, r, None, sentence)
+    for r, p_value in _rows(p, ~found.exact):
+        effect, size = _share(found.lag[:, r], found.lag_rank[:, r], found, r)
+        sentence = (
+            f"successive errors are correlated: {effect:.0%} of the error in {names.states[r]} "
+            "could be foretold from the error before"
+        )
+        yield Finding("correlated errors", p_value, effect, size, r, None, sentence)
 
 
-def _added(more: Addition, found: Explained) -> tuple[int, float, float]:
-    """The state to which more columns matter most, the p-value, and the share they explain."""
+def _added(more: Addition, found: Explained) -> Iterator[tuple[int, float, float, float]]:
+    """For each state the p-value of more columns, the share they explain, and its size."""
     rank = more.rank[:, None]
     _, p = p_values(more.all, rank, found.left - more.all, found.free[:, None] - rank)
-    r, p_value = _worst(p, ~found.exact)
-    return r, p_value, _share(more.all[:, r], more.rank, found, r)
+    for r, p_value in _rows(p, ~found.exact):
+        yield r, p_value, *_share(more.all[:, r], more.rank, found, r)
 
 
-def _omission(found: Explained, names: _Names) -> Finding:
-    before = found.before
-    r, p_value, effect = _added(before, found)
-    # Which column of the step before explains most by itself, and does it more than the error?
-    best, most = before.best(r)
-    by_error = found.lag[:, r].sum() / max(int(found.lag_rank[:, r].sum()), 1)
-    d = len(names.states)
-    if best >= d and most > by_error:
-        effect = _share(before.single[:, best, r], before.single_rank[:, best], found, r)
+def _omission(found: Explained, names: _Names) -> Iterator[Finding]:
+    before, d = found.before, len(names.states)
+    for r, p_value, effect, size in _added(before, found):
+        # Which column of the step before explains most by itself, and does it more than the error?
+        best, most = before.best(r)
+        by_error = found.lag[:, r].sum() / max(int(found.lag_rank[:, r].sum()), 1)
+        if best >= d and most > by_error:
+            effect, _ = _share(before.single[:, best, r], before.single_rank[:, best], found, r)
+            sentence = (
+                f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in "
+                f"{names.states[r]} goes back to what it was a step before"
+            )
+            yield Finding("late input", p_value, effect, size, r, best, sentence)
+            continue
         sentence = (
-            f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in {names.states[r]} "
-            "goes back to what it was a step before"
+            f"the step before explains {effect:.0%} of the error in {names.states[r]}: a state is "
+            "missing, or measured with error"
         )
-        return Finding("late input", p_value, effect, r, best, sentence)
-    sentence = (
-        f"the step before explains {effect:.0%} of the error in {names.states[r]}: a state is "
-        "missing, or measured with error"
-    )
-    return Finding("memory", p_value, effect, r, best, sentence)
+        yield Finding("memory", p_value, effect, size, r, best, sentence)
 
 
-def _linearity(found: Explained, names: _Names) -> Finding:
-    r, p_value, effect = _added(found.signs, found)
-    best, _ = found.signs.best(r)
-    chief = (*names.states, *names.inputs)[best]
-    sentence = (
-        f"not linear, as with friction: signs, above all that of {chief}, explain {effect:.0%} of "
-        f"the error in {names.states[r]}"
-    )
-    return Finding("nonlinear", p_value, effect, r, best, sentence)
+def _linearity(found: Explained, names: _Names) -> Iterator[Finding]:
+    for r, p_value, effect, size in _added(found.signs, found):
+        best, _ = found.signs.best(r)
+        chief = (*names.states, *names.inputs)[best]
+        sentence = (
+            f"not linear, as with friction: signs, above all that of {chief}, explain {effect:.0%} "
+            f"of the error in {names.states[r]}"
+        )
+        yield Finding("nonlinear", p_value, effect, size, r, best, sentence)
 
 
-def _one_law(found: Explained, law: Law, names: _Names) -> Finding:
+def _one_law(found: Explained, law: Law, names: _Names) -> Iterator[Finding]:
     # Θ was fitted to these: its unknowns are taken from all machines alike.
     total = found.rank.sum()
     ranks = found.rank[:, None] * max(1 - law.rank / max(total, 1), 0.0)
@@ -208,10 +214,11 @@ def _one_law(found: Explained, law: Law, names: _Names) -> Finding:
     enough = total > law.rank
     p = np.where(found.exact & enough, np.where(differs, 0.0, 1.0), p)
     F = np.where(found.exact, np.where(differs, np.inf, 1.0), F)
-    r, p_value = _worst(p, ~found.exact | differs)
-    by = "" if not np.isfinite(F[r]) else f", {F[r]:.2g} times what noise alone would do"
-    sentence = f"machines differ in {names.states[r]} by more than their contexts explain{by}"
-    return Finding("machines differ", p_value, float(F[r]), r, None, sentence)
+    for r, p_value in _rows(p, ~found.exact | differs):
+        by = "" if not np.isfinite(F[r]) else f", {F[r]:.2g} times what noise alone would do"
+        sentence = f"machines differ in {names.states[r]} by more than their contexts explain{by}"
+        size = float(np.sqrt(found.deviation[:, r].sum() / max(found.rows.sum(), 1)))
+        yield Finding("machines differ", p_value, float(F[r]), size, r, None, sentence)
 
 
 def _known_row(
@@ -237,11 +244,12 @@ def _known_row(
         ratio = (n - rank) / rank * u / max(1 - u, 1e-300)
         p_value = max(p_value, float(fdtrc(rank, n - rank, ratio)))
     effect = gain / off if off > 0 else 0.0
+    size = float(np.sqrt(gain / max(found.rows.sum(), 1)))
     sentence = (
         f"the known row of {names.states[r]} is contradicted: a fitted one would explain "
         f"{effect:.0%} of what it leaves"
     )
-    return Finding("known row", p_value, float(effect), r, None, sentence)
+    return Finding("known row", p_value, float(effect), size, r, None, sentence)
 
 
 def of_one_law(
@@ -264,7 +272,11 @@ def of_one_law(
     names = _Names(
         tuple(f"state {i + 1}" for i in range(d)), tuple(f"input {j + 1}" for j in range(y - d))
     )
-    for kind, some in (("memory", slice(y, 2 * y)), ("nonlinear", slice(2 * y, 3 * y))):
+    tests: tuple[tuple[Kind, slice], ...] = (
+        ("memory", slice(y, 2 * y)),
+        ("nonlinear", slice(2 * y, 3 * y)),
+    )
+    for kind, some in tests:
         stack = np.concatenate((Z, factors[:, :, some], X), -1).reshape(-1, p + y + d)
         size = np.abs(stack).max(0)
         R = np.asarray(np.linalg.qr(stack / np.where(size > 0, size, 1.0), mode="r"))
@@ -279,29 +291,31 @@ def of_one_law(
             continue
         F = explained / more / (np.maximum(rest, 1e-300) / free)
         p_values = np.where(noisy, fdtrc(more, free, F), 1.0)
-        r = int(p_values.argmin())
-        p_value = min(float(p_values[r] * noisy.sum()), 1.0)
-        if p_value > level:
-            continue
-        effect = float(explained[r] / (explained[r] + rest[r]))
         alone = R[:, p : p + y] - by_law @ (by_law.T @ R[:, p : p + y])
-        shares = np.square(alone.T @ left[:, r]) / np.maximum(np.square(alone).sum(0), 1e-300)
-        best = int(shares.argmax())
-        if kind == "nonlinear":
-            sentence = f"{names.states[r]} is not linear: signs explain {effect:.0%} of its error"
-            found.append(Finding("nonlinear", p_value, effect, r, best, sentence))
-        elif best >= d and shares[best] > 0.5 * explained[r]:
-            sentence = (
-                f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in "
-                f"{names.states[r]} goes back to what it was a step before"
-            )
-            found.append(Finding("late input", p_value, effect, r, best, sentence))
-        else:
-            sentence = (
-                f"the step before explains {effect:.0%} of the error in {names.states[r]}: errors "
-                "are correlated, or a state is missing or measured with error"
-            )
-            found.append(Finding("memory", p_value, effect, r, best, sentence))
+        lengths = np.maximum(np.square(alone).sum(0), 1e-300)
+        for r, p_value in _rows(p_values, noisy):
+            if p_value > level:
+                continue
+            effect = float(explained[r] / (explained[r] + rest[r]))
+            missed = float(np.sqrt(explained[r] / total) * size[p + y + r])
+            shares = np.square(alone.T @ left[:, r]) / lengths
+            best = int(shares.argmax())
+            state = names.states[r]
+            which: Kind = kind
+            if kind == "nonlinear":
+                sentence = f"{state} is not linear: signs explain {effect:.0%} of its error"
+            elif best >= d and shares[best] > 0.5 * explained[r]:
+                which = "late input"
+                sentence = (
+                    f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in {state} "
+                    "goes back to what it was a step before"
+                )
+            else:
+                sentence = (
+                    f"the step before explains {effect:.0%} of the error in {state}: errors are "
+                    "correlated, or a state is missing or measured with error"
+                )
+            found.append(Finding(which, p_value, effect, missed, r, best, sentence))
     return sorted(found, key=lambda one: one.p_value)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import cyclopts
 import numpy as np
@@ -19,9 +19,6 @@ from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def simulate(
@@ -87,15 +84,14 @@ def _quantities(
     described: FleetDescription, seen: ClosedLoopPrediction
 ) -> list[tuple[str, Array, Array]]:
     """(label, band (3, steps), expected) of every state and input that may change."""
-    found = []
-    for i, state in enumerate(described.states):
-        if not state.constant:
-            label = f"{state.name} [{state.unit}]" if state.unit else state.name
-            found.append((label, seen.states[:, :, i], seen.expected_states[:, i]))
-    for i, one in enumerate(described.inputs):
-        label = f"{one.name} [{one.unit}]" if one.unit else one.name
-        found.append((label, seen.inputs[:, :, i], seen.expected_inputs[:, i]))
-    return found
+    d = len(described.states)
+    return [
+        (label, seen.states[..., k], seen.expected_states[:, k])
+        if k < d
+        else (label, seen.inputs[..., k - d], seen.expected_inputs[:, k - d])
+        for k, label in enumerate(described.labels)
+        if label is not None
+    ]
 
 
 def _show(
@@ -164,51 +160,16 @@ def _drawn(
     suffix: str,
 ) -> bytes:
     """The figure: a panel a state and input, the band shaded."""
-    from contextual_lqr.paper.style import PALETTE, figure_style
+    from contextual_lqr.certificates.plots import plot_prediction
+    from contextual_lqr.figures import figure_style
 
+    title = f"{shown(machine, described.units)}: band of {band:.0%} over {runs} posterior draws"
     with figure_style():
-        figure = _panels(described, machine, seen, band, runs, PALETTE)
+        from matplotlib.figure import Figure
+
+        figure = Figure()
+        plot_prediction(seen, labels=described.labels, title=title, figure=figure)
         content = io.BytesIO()
         metadata = {"Date": None} if suffix == "svg" else {}
         figure.savefig(content, format=suffix, metadata=metadata, facecolor="white")
     return content.getvalue()
-
-
-def _panels(
-    described: FleetDescription,
-    machine: dict[str, float],
-    seen: ClosedLoopPrediction,
-    band: float,
-    runs: int,
-    palette: tuple[str, ...],
-) -> Figure:
-    from matplotlib.figure import Figure
-
-    panels = _quantities(described, seen)
-    columns = min(3, len(panels))
-    rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(3.2 * columns, 2.2 * rows + 0.7))
-    grid = figure.subplots(rows, columns, squeeze=False)
-    states = sum(not state.constant for state in described.states)
-    for k, axes in enumerate(grid.flat):
-        if k >= len(panels):
-            axes.set_visible(False)
-            continue
-        label, ends, expected = panels[k]
-        steps = np.arange(1, ends.shape[1] + 1)
-        colour = palette[0] if k < states else palette[1]
-        axes.fill_between(steps, ends[0], ends[2], color=colour, alpha=0.25, lw=0)
-        axes.plot(steps, ends[1], color=colour, lw=1.5, label="median")
-        axes.plot(steps, expected, color=palette[6], lw=1, ls="--", label="expected")
-        axes.set_ylabel(label)
-        axes.set_xlabel("step")
-        axes.margins(x=0.01)
-    handles, labels = grid.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower right", ncols=2)
-    figure.suptitle(
-        f"{shown(machine, described.units)}: band of {band:.0%} over {runs} posterior draws",
-        x=0.01,
-        ha="left",
-        fontsize="medium",
-    )
-    return figure

@@ -20,7 +20,6 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.checks import read_only
 from contextual_lqr.context.expressions import Expression
 from contextual_lqr.context.variables import Variables, called, each, name_of, shown
 from contextual_lqr.errors import ContextError, InputError
@@ -32,9 +31,16 @@ Map = TypeVar("Map", bound="ContextMap")
 class ContextMap(ABC):
     """A known, frozen map from contexts to context matrices; equal to others of equal content.
 
-    `bounds` (name -> (low, high), infinities allowed) declares the names of a context, which is
-    then a mapping of exactly these names to finite numbers, within the bounds unless
-    `allow_outside`. Without names, a context is whatever the functions of the map take.
+    Parameters
+    ----------
+    states, inputs : int, optional
+        The sizes d and m; learnt from the first episode unless given.
+    bounds : mapping from str to (low, high), optional
+        Declares the names of a context, which is then a mapping of exactly these names to finite
+        numbers, within the bounds, which may be infinite. Without names, a context is whatever the
+        functions of the map take.
+    allow_outside : bool
+        Take values outside the bounds, too.
     """
 
     states: int | None = None
@@ -44,11 +50,6 @@ class ContextMap(ABC):
     _variables: Variables | None = field(init=False, repr=False, default=None)
     # The shapes of C, D or G, as soon as they are known; the only thing a map ever learns.
     _seen: dict[str, tuple[int, ...]] = field(init=False, repr=False, default_factory=dict)
-    # The last context that had names, with its matrix: what is asked for is told about next. One
-    # pair in one place, so that threads never see half of it.
-    _last: list[tuple[Any, Any]] = field(
-        init=False, repr=False, default_factory=lambda: [(None, None)]
-    )
 
     def __post_init__(self) -> None:
         for word, size in (("states", self.states), ("inputs", self.inputs)):
@@ -83,14 +84,7 @@ class ContextMap(ABC):
 
     def matrix(self, context: Any) -> Float[Array, "p n"]:
         """The context matrix G of one context."""
-        checked = self._checked(context)
-        if self._variables is None:
-            return self._matrix(checked)
-        before, G = self._last[0]
-        if checked != before:
-            G = read_only(self._matrix(checked))
-            self._last[0] = checked, G
-        return np.asarray(G)
+        return self._matrix(self._checked(context))
 
     def matrices(self, contexts: Iterable[Any]) -> Float[Array, "batch p n"]:
         """The context matrices of many: a sequence of contexts, or one mapping name -> array."""

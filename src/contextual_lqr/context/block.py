@@ -36,8 +36,21 @@ class _Pattern(NamedTuple):
 class BlockContext(ContextMap):
     """G = blkdiag(C, D), the paper's form: A = Θ₁ C and B = Θ₂ D.
 
-    C (p1, d) and D (p2, m) are each a matrix, whose entries may be expressions such as "1/mass", or
-    a function from the context to a matrix; with neither given, the context is the pair (C, D).
+    Parameters
+    ----------
+    C, D : matrix or function, (p1, d) and (p2, m), optional
+        A matrix, whose entries may be expressions such as "1/mass", or a function from the context
+        to a matrix. With neither given, the context is the pair (C, D).
+    states, inputs, bounds, allow_outside
+        As for `ContextMap`.
+
+    Examples
+    --------
+    >>> blocks = clqr.BlockContext(C=np.eye(2), D=[["1/mass"]])
+    >>> blocks.matrix({"mass": 4.0})
+    array([[1.  , 0.  , 0.  ],
+           [0.  , 1.  , 0.  ],
+           [0.  , 0.  , 0.25]])
     """
 
     C: Any = None

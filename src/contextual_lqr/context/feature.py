@@ -21,8 +21,17 @@ from contextual_lqr.errors import ContextError, InputError
 class FeatureContext(ContextMap):
     """G = φ(c) ⊗ I, that is [A, B] = Σᵢ φᵢ(c) Mᵢ with Θ = [M₁, …, M_k], and p = k (d+m).
 
-    Features are expressions such as "1/mass" or functions of the context, in a sequence or a
-    mapping by name. The constant one is "1". Expressions alone need no bounds to declare names.
+    Parameters
+    ----------
+    features : sequence, or mapping by name
+        Expressions such as "1/mass", or functions of the context. The constant one is "1".
+    states, inputs, bounds, allow_outside
+        As for `ContextMap`. Expressions alone need no bounds to declare names.
+
+    Examples
+    --------
+    >>> clqr.FeatureContext(["1", "1/mass"]).features({"mass": 4.0})
+    array([1.  , 0.25])
     """
 
     _features: tuple[tuple[str, Any], ...]

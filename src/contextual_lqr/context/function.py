@@ -13,7 +13,15 @@ from contextual_lqr.context.base import ContextMap
 @final
 @dataclass(frozen=True, eq=False)
 class FunctionContext(ContextMap):
-    """G = f(context), for whatever the other maps cannot say."""
+    """G = f(context), for whatever the other maps cannot say.
+
+    Parameters
+    ----------
+    f : function
+        From a context to G, (p, d+m).
+    states, inputs, bounds, allow_outside
+        As for `ContextMap`.
+    """
 
     f: Callable[[Any], Any]
 

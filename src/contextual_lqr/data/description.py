@@ -126,6 +126,14 @@ class FleetDescription:
         """The unit of every state, input and context; "" where there is none."""
         return {one.name: one.unit for one in self.quantities}
 
+    @property
+    def labels(self) -> list[str | None]:
+        """What to write at the axes of the states and inputs; None for a constant state."""
+        return [
+            None if one.constant else f"{one.name} [{one.unit}]" if one.unit else one.name
+            for one in self.states + self.inputs
+        ]
+
     @cached_property
     def cost(self) -> QuadraticCost:
         """The cost of an episode: Σ (x - target)ᵀ Q (x - target) + uᵀ R u."""

@@ -26,6 +26,7 @@ from contextual_lqr.data.misfit import MisfitReport, find_misfits, fit_without
 from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
 from contextual_lqr.data.sources import Part, as_one_part, cut_in_parts, find_sources
 from contextual_lqr.data.transitions import LogReader
+from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.parallel import Workers, in_tree
@@ -37,7 +38,7 @@ PathLike = str | os.PathLike[str]
 
 
 @dataclass(eq=False, repr=False)
-class FittedFleet:
+class FittedFleet(Displayed):
     """A decoder with the description of the fleet it learnt, and the range of contexts it saw.
 
     `report` says what `fit` found in the logs, `alarm` which machines do not obey the fleet's
@@ -115,10 +116,10 @@ class FittedFleet:
         }
         return cls(described, decoder, seen)
 
-    def __repr__(self) -> str:
-        seen = "".join(f", {n} {a:g} to {b:g}" for n, (a, b) in self.context_range.items())
-        said = f"{self.decoder.rows:,} rows of {self.decoder.episodes:,} episodes{seen}"
-        return f"<FittedFleet: {said}{f'; {self.alarm!r}' if self.alarm else ''}>"
+    def _facts(self) -> dict[str, object]:
+        seen = {name: f"{low:g} to {high:g}" for name, (low, high) in self.context_range.items()}
+        alarm = {} if self.alarm is None else {"alarm": str(self.alarm)}
+        return {**self.decoder._facts(), **seen, **alarm}
 
 
 def fit(

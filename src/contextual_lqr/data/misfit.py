@@ -70,12 +70,13 @@ class MisfitReport:
         """Those that do not obey the fleet's model."""
         return tuple(one for one in self.machines if one.named)
 
-    def __repr__(self) -> str:
-        if self.not_run:
-            return f"<MisfitReport: {self.not_run}>"
+    def __str__(self) -> str:
         labels = "".join(f", {one.label!r}" for one in self.named[:5])
-        said = f"{len(self.named)} of {len(self.machines)} machines stand out"
-        return f"<MisfitReport: {said}{labels}>"
+        said = f"{len(self.named)} of {len(self.machines)} machines stand out{labels}"
+        return self.not_run or said
+
+    def __repr__(self) -> str:
+        return f"<MisfitReport: {self}>"
 
 
 def find_misfits(

@@ -45,7 +45,8 @@ class FleetEnv(ContextualEnv):
             begun = "before its first step" if h is None else "first: the episode is over"
             raise InputError(f"reset the environment {begun}")
         x, u = self._state, self._input(action)
-        reward = -float(x @ cost.Q[h] @ x + u @ cost.R[h] @ u)
+        cross = 0.0 if cost.N is None else 2 * x @ cost.N[h] @ u
+        reward = -float(x @ cost.Q[h] @ x + u @ cost.R[h] @ u + cross)
         shock = self._system.noise_factor @ self.np_random.standard_normal(len(x))
         x = self._state = self._system.A @ x + self._system.B @ u + shock
         self._step = h + 1

@@ -11,6 +11,7 @@ import os
 
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels.reference import (
+    INACCURATE,
     NOT_FINITE,
     NOT_POSITIVE_DEFINITE,
     SOLVED,
@@ -18,29 +19,25 @@ from contextual_lqr.kernels.reference import (
     Outcome,
 )
 
-compiled: str | None = None
-"""The kind of processor the compiled kernels were chosen for, or None where they are absent."""
-
 try:
     from contextual_lqr.kernels.bindings import (
         best_decoder,
+        compiled,
         factor_blocks,
         factor_rows,
         recursions,
         roll_out,
-        scatter,
-        transferred_costs,
+        sample_ellipsoid,
     )
-    from contextual_lqr.kernels.bindings import processor as compiled
 except ImportError as missing:
     from contextual_lqr.kernels.reference import (
         best_decoder,
+        compiled,
         factor_blocks,
         factor_rows,
         recursions,
         roll_out,
-        scatter,
-        transferred_costs,
+        sample_ellipsoid,
     )
 
     logging.getLogger("contextual_lqr").warning(
@@ -50,6 +47,7 @@ except ImportError as missing:
     )
 
 __all__ = [
+    "INACCURATE",
     "NOT_FINITE",
     "NOT_POSITIVE_DEFINITE",
     "SOLVED",
@@ -62,10 +60,9 @@ __all__ = [
     "factor_rows",
     "recursions",
     "roll_out",
-    "scatter",
+    "sample_ellipsoid",
     "set_threads",
     "threads",
-    "transferred_costs",
 ]
 
 
@@ -79,15 +76,8 @@ def cores() -> int:
     return os.cpu_count() or 1
 
 
-def _allowed_threads() -> int:
-    """As many as there are cores for us, or as the customary variable says."""
-    try:
-        return min(max(1, int(os.environ["OMP_NUM_THREADS"])), _MOST)
-    except (KeyError, ValueError):
-        return cores()
-
-
-_threads = _allowed_threads()
+_wanted = os.environ.get("OMP_NUM_THREADS", "").strip()
+_threads = min(max(1, int(_wanted)), _MOST) if _wanted.isdecimal() else cores()
 
 
 def set_threads(count: int) -> None:

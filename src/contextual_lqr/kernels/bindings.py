@@ -14,7 +14,8 @@ from numpy import ndarray as Array
 from contextual_lqr.kernels import native
 from contextual_lqr.kernels.reference import Best, Outcome
 
-processor: str = native.processor
+compiled: str | None = native.processor
+"""The kind of processor the compiled kernels were chosen for, or None where they are absent."""
 
 
 def recursions(
@@ -72,25 +73,6 @@ def best_decoder(
     return Best(which, least, rejected, gains)
 
 
-def transferred_costs(
-    thetas: Array,
-    G: Array,
-    A: Array,
-    B: Array,
-    Q: Array,
-    R: Array,
-    N: Array | None,
-    noise: Array,
-    start: Array,
-    *,
-    threads: int = 1,
-) -> Array:
-    """What the optimal policy of the machine Θ G costs on the machine (A, B) of its context."""
-    costs = np.empty((len(thetas), len(G)))
-    native.transferred_costs(thetas, G, A, B, Q, R, N, noise, start, costs, threads)
-    return costs
-
-
 def roll_out(
     A: Array,
     B: Array,
@@ -109,10 +91,12 @@ def roll_out(
     return states[: played + 1], inputs[:played]
 
 
-def scatter(Y: Array, factor: Array, centre: Array, reach: float, fractions: Array) -> Array:
+def sample_ellipsoid(
+    Y: Array, factor: Array, centre: Array, reach: float, fractions: Array
+) -> Array:
     """centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each direction Y; R, `factor`, is triangular."""
     members = np.empty(Y.shape)
-    native.scatter(Y, factor, centre, reach, fractions, members)
+    native.sample_ellipsoid(Y, factor, centre, reach, fractions, members)
     return members
 
 

@@ -37,7 +37,7 @@ def factor_blocks(
     triangles: ndarray,
 ) -> bool: ...
 def factor_rows(rows: ndarray, triangle: ndarray) -> bool: ...
-def scatter(
+def sample_ellipsoid(
     Y: ndarray,
     factor: ndarray,
     centre: ndarray,
@@ -57,19 +57,6 @@ def best_decoder(
     gains: ndarray,
     threads: int,
 ) -> tuple[int, float, int]: ...
-def transferred_costs(
-    thetas: ndarray,
-    G: ndarray,
-    A: ndarray,
-    B: ndarray,
-    Q: ndarray,
-    R: ndarray,
-    N: ndarray | None,
-    noise: ndarray,
-    start: ndarray,
-    costs: ndarray,
-    threads: int,
-) -> None: ...
 def roll_out(
     A: ndarray,
     B: ndarray,

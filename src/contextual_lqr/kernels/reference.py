@@ -12,20 +12,31 @@ Glossary. The system is x[h+1] = A x[h] + B u[h] + w, the input u[h] = K[h] x[h]
 Every array has one leading batch axis of length n, or 1 where all members share it. N and W may
 be None. A member that fails (`status`) is followed no further: its P is set to zero, so that the
 others are unharmed, and its results are blanked out at the end.
+
+Digits. A step rounds P_h by about ε G_h, diagonal, G_jj = P_jj + Σ_i |P_ii F_ij| (|F_ij| + |A_ij|)
+with P_ii of the step after, which is what it adds up (F too is a sum); and the steps before treat
+that as they treat P. So rounding has done about ε Z to P, with Z <- FᵀZF + G. Where ε Z is not
+small beside P, as for a very unstable system, a member is solved again with twice the digits
+(`Decimal`), by the same lines. Where even that is not enough for 1e-6, it fails as INACCURATE.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from decimal import Context, Decimal, localcontext
 from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray as Array
 
-SOLVED, NOT_POSITIVE_DEFINITE, NOT_FINITE = 0, 1, 2
+SOLVED, NOT_POSITIVE_DEFINITE, NOT_FINITE, INACCURATE = 0, 1, 2, 3
 
-_EPSILON = np.finfo(np.float64).eps
+compiled: str | None = None
+
+_LOSS = 1e-8  # the ε Z, relative to P, from which too many digits are lost
+_ZERO = 1e-20  # what is within ε Z of zero is zero, if ε Z is at most that beside the sum's terms
+_DIGITS = 32  # of a Decimal; as the compiled twin has
 
 
 class Outcome(NamedTuple):
@@ -63,78 +74,133 @@ def recursions(
 
     `start` given, the cost from there is returned; `threads` is for the compiled twin only.
     """
-    d, m, H = A.shape[-1], B.shape[-1], Q.shape[1]
-    W = np.zeros((d, d)) if noise is None else noise
-    Nt = np.zeros((1, H - 1, m, d)) if N is None else N.swapaxes(-1, -2)
+    operands = _Operands(A, B, Q, R, N, noise, start, policy, dither, covariances)
+    found = _plain(operands, batch, gradient)
+    again = np.flatnonzero(np.isin(found[-2], (NOT_POSITIVE_DEFINITE, INACCURATE)))  # its status
+    if again.size:
+        with localcontext(Context(_DIGITS, Emin=-999, Emax=307, traps=[])):
+            members = _Operands._make(None if M is None else _decimal(M, again) for M in operands)
+            refined = _passes(members, len(again), gradient, 10.0 ** (1 - _DIGITS))
+        for M, better in zip(found, refined, strict=True):
+            M[again] = better.astype(M.dtype)
+        _blank(found, found[-2] == INACCURATE, np.nan, np.inf)
+    kept = [gains, values, values, start is not None, gradient, gradient, True, True]
+    return Outcome._make(M if keep else None for M, keep in zip(found, kept, strict=True))
+
+
+class _Operands(NamedTuple):
+    A: Array
+    B: Array
+    Q: Array
+    R: Array
+    N: Array | None
+    noise: Array | None
+    start: Array | None
+    policy: Array | None = None
+    dither: Array | None = None
+    covariances: Array | None = None
+
+
+def _plain(operands: _Operands, batch: int, gradient: bool = False) -> tuple[Array, ...]:
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        return _passes(operands, batch, gradient, float(np.finfo(np.float64).eps))
+
+
+def _blank(found: tuple[Array, ...], members: Array, nan: object, inf: object) -> None:
+    """A member that failed has no answer."""
+    for M, nothing in zip(found[:6], (nan, nan, inf, inf, nan, nan), strict=True):
+        M[members] = nothing
+
+
+def _decimal(M: Array, members: Array) -> Array:
+    M = M if len(M) == 1 else M[members]
+    return np.array([Decimal(float(entry)) for entry in M.flat], object).reshape(M.shape)
+
+
+def _passes(operands: _Operands, batch: int, gradient: bool, epsilon: float) -> tuple[Array, ...]:
+    """Everything an `Outcome` holds, in the operands' kind of numbers, good to about epsilon."""
+    A, B, Q, R, N, noise, start, policy, dither, covariances = operands
+    d, m, H, kind = A.shape[-1], B.shape[-1], Q.shape[1], A.dtype
+    W = np.zeros((1, d, d), kind) if noise is None else noise
+    Nt = np.zeros((1, H - 1, m, d), kind) if N is None else _t(N)
     status = np.zeros(batch, np.int8)
     failed_step = np.zeros(batch, np.int32)
     all_K, all_P, all_c = (
-        np.empty((batch, H - 1, m, d)),
-        np.empty((batch, H, d, d)),
-        np.zeros((batch, H)),
+        np.empty((batch, H - 1, m, d), kind),
+        np.empty((batch, H, d, d), kind),
+        np.zeros((batch, H), kind),
     )
+    lost = np.zeros(batch, bool)
+    number = Decimal if kind.hasobject else float
+    small, loss, zero = number(epsilon), number(_LOSS / epsilon), number(_ZERO / epsilon)
 
     def mark(bad: Array, why: int, step: int) -> None:
         new = bad & (status == SOLVED)
         status[new], failed_step[new] = why, step
 
-    with np.errstate(over="ignore", invalid="ignore"):
-        P = np.array(np.broadcast_to(Q[:, H - 1], (batch, d, d)))
-        c = np.zeros(batch)
-        mark(~_finite(P), NOT_FINITE, H)
-        all_P[:, H - 1] = P
-        for h in reversed(range(H - 1)):
-            c = c + (P * W).sum((-2, -1))  # c_h = c_{h+1} + tr(P_{h+1} W)
-            mark(~np.isfinite(c), NOT_FINITE, h + 1)
-            Q_h, R_h, Nt_h = Q[:, h], R[:, h], Nt[:, h]
-            if covariances is not None:  # E[ΔᵀPΔ] = Σ_i P_ii C_i for the deviation Δ of [A, B]
-                C = np.einsum("nii,niab->nab", P, covariances)
-                Q_h, R_h, Nt_h = Q_h + C[:, :d, :d], R_h + C[:, d:, d:], Nt_h + C[:, d:, :d]
-            if policy is None:
-                S = R_h + _t(B) @ P @ B
-                mark(~_finite(S), NOT_FINITE, h + 1)
-                mark(_indefinite(S), NOT_POSITIVE_DEFINITE, h + 1)
-                S[status != SOLVED] = np.eye(m)
-                K = -np.linalg.solve(S, _t(B) @ P @ A + Nt_h)  # eq. km, with N
-            else:
-                K = policy[:, h]
-                if dither is not None:  # what is added to the inputs costs tr(E_h (R_h + BᵀPB))
-                    c = c + ((R_h + _t(B) @ P @ B) * dither[:, h]).sum((-2, -1))
-                    mark(~np.isfinite(c), NOT_FINITE, h + 1)
-            F = A + B @ K
-            P = _t(F) @ P @ F + _t(K) @ (R_h @ K + Nt_h) + _t(Nt_h) @ K + Q_h
-            P = (P + _t(P)) / 2  # symmetric in exact arithmetic: eq. ph in Joseph's form
-            mark(~_finite(P), NOT_FINITE, h + 1)
-            P[status != SOLVED] = 0
-            all_K[:, h], all_P[:, h], all_c[:, h] = K, P, c
-        cost = None if start is None else ((start[:, None] @ P @ start[:, :, None])[:, 0, 0] + c)
+    def doubt(error: Array, value: Array, terms: Array | int = 0) -> None:
+        size = np.abs(value)
+        nothing = (size <= small * error) & (error <= zero * terms)
+        lost[~_every((error <= loss * size) | nothing)] = True
 
-        dA, dB = np.zeros((batch, d, d)), np.zeros((batch, d, m))
-        if gradient and start is not None:
-            X = start[:, :, None] * start[:, None]
-            for h in range(H - 1):
-                F = A + B @ all_K[:, h]
-                PFX = all_P[:, h + 1] @ F @ X
-                dA += 2 * PFX  # ∇_[A,B] J = 2 Σ_h P_{h+1} F_h X_h [I; K_h]ᵀ
-                dB += 2 * PFX @ _t(all_K[:, h])
-                X = F @ X @ _t(F) + W
+    P = np.array(np.broadcast_to(Q[:, H - 1], (batch, d, d)))
+    c, z = np.zeros(batch, kind), np.zeros(batch, kind)
+    G = np.abs(_diagonal(P))
+    Z = G[:, :, None] * np.eye(d, dtype=kind)
+    mark(~_finite(P), NOT_FINITE, H)
+    all_P[:, H - 1] = P
+    for h in reversed(range(H - 1)):
+        c, z = c + _trace(P, W), z + _trace(Z, W)  # c_h = c_{h+1} + tr(P_{h+1} W), and its error
+        mark(~_finite(c), NOT_FINITE, h + 1)
+        Q_h, R_h, Nt_h = Q[:, h], R[:, h], Nt[:, h]
+        if covariances is not None:  # E[ΔᵀPΔ] = Σ_i P_ii C_i for the deviation Δ of [A, B]
+            C = (_diagonal(P)[:, :, None, None] * covariances).sum(1)
+            Q_h, R_h, Nt_h = Q_h + C[:, :d, :d], R_h + C[:, d:, d:], Nt_h + C[:, d:, :d]
+        if policy is None:
+            S = R_h + _t(B) @ P @ B
+            mark(~_finite(S), NOT_FINITE, h + 1)
+            K, pivots = _eliminate(S, -(_t(B) @ P @ A + Nt_h))  # eq. km, with N
+            least = number(m * epsilon) * _diagonal(S)
+            bad = ~_every((pivots > least) & (pivots > 0))
+            mark(bad & lost, INACCURATE, h + 1)
+            mark(bad, NOT_POSITIVE_DEFINITE, h + 1)
+            doubt(_diagonal(S), pivots)  # digits that cancel there are lost in K
+        else:
+            K = policy[:, h]
+            if dither is not None:  # what is added to the inputs costs tr(E_h (R_h + BᵀPB))
+                c = c + _trace(R_h + _t(B) @ P @ B, dither[:, h])
+                z = z + _trace(_t(B) @ Z @ B, dither[:, h])
+                mark(~_finite(c), NOT_FINITE, h + 1)
+        F = A + B @ K
+        G = (np.abs(_diagonal(P)[:, :, None] * F) * (np.abs(F) + np.abs(A))).sum(1)
+        P = _t(F) @ P @ F + _t(K) @ (R_h @ K + Nt_h) + _t(Nt_h) @ K + Q_h
+        P = (P + _t(P)) / 2  # symmetric in exact arithmetic: eq. ph in Joseph's form
+        mark(~_finite(P), NOT_FINITE, h + 1)
+        G = G + np.abs(_diagonal(P))
+        Z = _t(F) @ Z @ F + G[:, :, None] * np.eye(d, dtype=kind)
+        doubt(_diagonal(Z), _diagonal(P), G)
+        P[status != SOLVED] = Z[status != SOLVED] = 0
+        all_K[:, h], all_P[:, h], all_c[:, h] = K, P, c
+    doubt(z, c)
+    cost = np.zeros(batch, kind)
+    if start is not None:
+        cost, error = _form(P, start) + c, _form(Z, start) + z
+        doubt(error, cost, (start * start * G).sum(1) + np.abs(c))
 
-    failed = status != SOLVED
-    for blank in (all_K, all_P, dA, dB):
-        blank[failed] = np.nan
-    all_c[failed] = np.inf
-    if cost is not None:
-        cost[failed] = np.inf
-    return Outcome(
-        all_K if gains else None,
-        all_P if values else None,
-        all_c if values else None,
-        cost,
-        dA if gradient else None,
-        dB if gradient else None,
-        status,
-        failed_step,
-    )
+    dA, dB = np.zeros((batch, d, d), kind), np.zeros((batch, d, m), kind)
+    if gradient and start is not None:
+        X = start[:, :, None] * start[:, None]
+        for h in range(H - 1):
+            F = A + B @ all_K[:, h]
+            PFX = all_P[:, h + 1] @ F @ X
+            dA += 2 * PFX  # ∇_[A,B] J = 2 Σ_h P_{h+1} F_h X_h [I; K_h]ᵀ
+            dB += 2 * PFX @ _t(all_K[:, h])
+            X = F @ X @ _t(F) + W
+
+    found = all_K, all_P, all_c, cost, dA, dB, status, failed_step
+    _blank(found, status != SOLVED, number("nan"), number("inf"))
+    status[lost & (status == SOLVED)] = INACCURATE
+    return found
 
 
 class Best(NamedTuple):
@@ -158,46 +224,19 @@ def best_decoder(
     *,
     threads: int = 1,
 ) -> Best:
-    """Which Θ makes [A, B] = Θ G the cheapest machine, among costs of at least `floor`."""
+    """Which Θ makes [A, B] = Θ G the cheapest machine, among costs of at least `floor`.
+
+    Costs are compared only, and most machines are wild: none is solved again with more digits.
+    """
     n, d = thetas.shape[:2]
     M = thetas @ G
-    operands = Q[None], R[None], None if N is None else N[None], noise[None]
-    found = recursions(M[..., :d], M[..., d:], *operands, start=start[None], batch=n, gains=True)
-    assert found.cost is not None
-    assert found.gains is not None
-    good = (found.cost >= floor) & np.isfinite(found.cost)
+    stages = Q[None], R[None], None if N is None else N[None], noise[None], start[None]
+    gains, _, _, cost, *_ = _plain(_Operands(M[..., :d], M[..., d:], *stages), n)
+    good = (cost >= floor) & np.isfinite(cost)
     if not good.any():
-        return Best(-1, 0.0, n, np.empty(found.gains.shape[1:]))
-    best = int(np.argmin(np.where(good, found.cost, np.inf)))
-    return Best(best, float(found.cost[best]), n - int(good.sum()), found.gains[best])
-
-
-def transferred_costs(
-    thetas: Float[Array, "k d p"],
-    G: Float[Array, "n p y"],
-    A: Float[Array, "n d d"],
-    B: Float[Array, "n d m"],
-    Q: Float[Array, "H d d"],
-    R: Float[Array, "steps m m"],
-    N: Float[Array, "steps d m"] | None,
-    noise: Float[Array, "d d"],
-    start: Float[Array, " d"],
-    *,
-    threads: int = 1,
-) -> Float[Array, "k n"]:
-    """What the optimal policy of the machine Θ G costs on the machine (A, B) of the same context.
-
-    Infinite where Θ G has no solution, or its policy's cost is not finite.
-    """
-    d, n = A.shape[-1], len(A)
-    costs = np.empty((len(thetas), n))
-    stages = Q[None], R[None], None if N is None else N[None]
-    for theta, row in zip(thetas, costs, strict=True):
-        M = theta @ G
-        gains = recursions(M[..., :d], M[..., d:], *stages, None, batch=n, gains=True).gains
-        paid = recursions(A, B, *stages, noise[None], start=start[None], policy=gains, batch=n)
-        row[:] = paid.cost
-    return costs
+        return Best(-1, 0.0, n, np.empty(gains.shape[1:]))
+    best = int(np.argmin(np.where(good, cost, np.inf)))
+    return Best(best, float(cost[best]), n - int(good.sum()), gains[best])
 
 
 def roll_out(
@@ -229,7 +268,7 @@ def roll_out(
     return np.array(states), np.array(inputs).reshape(-1, gains.shape[1])
 
 
-def scatter(
+def sample_ellipsoid(
     Y: Float[Array, "n d p"],
     factor: Float[Array, "p p"],
     centre: Float[Array, "d p"],
@@ -258,21 +297,42 @@ def _t(M: Array) -> Array:
     return M.swapaxes(-1, -2)
 
 
+def _diagonal(P: Array) -> Array:
+    return np.diagonal(P, axis1=-2, axis2=-1)
+
+
+def _trace(P: Array, W: Array) -> Array:
+    """tr(PW) of symmetric matrices."""
+    return np.asarray((P * W).sum((-2, -1)))
+
+
+def _form(P: Array, x: Array) -> Array:
+    return np.asarray((x[:, None] @ P @ x[:, :, None])[:, 0, 0])
+
+
 def _finite(P: Array) -> Array:
-    return np.asarray(np.isfinite(P).all((-2, -1)))
+    """Which members are; subtracted from itself, what is not finite gives NaN."""
+    return _every(P - P == 0)
 
 
-def _indefinite(S: Float[Array, "n m m"]) -> Array:
-    """Which members have no Cholesky factor, to rounding."""
-    m = S.shape[-1]
+def _every(flags: Array) -> Array:
+    """Whether all of a member's are set."""
+    return np.asarray(flags.all(tuple(range(1, flags.ndim))))
 
-    def bad(L: Array, S: Array) -> Array:
-        pivots, diagonals = np.einsum("...ii->...i", L) ** 2, np.einsum("...ii->...i", S)
-        return np.asarray(~(pivots > m * _EPSILON * diagonals).all(-1))
 
-    try:
-        return bad(np.linalg.cholesky(S), S)
-    except np.linalg.LinAlgError:  # one of them; find out which
-        if len(S) == 1:
-            return np.ones(1, bool)
-        return np.concatenate([_indefinite(one[None]) for one in S])
+def _eliminate(S: Array, G: Array) -> tuple[Array, Array]:
+    """S⁻¹G and the pivots; one that is not positive is replaced by 1, and G means nothing."""
+    S, G, m = S.copy(), G.copy(), S.shape[-1]
+    pivots = _diagonal(S).copy()
+    for k in range(m):
+        pivots[:, k] = S[:, k, k]
+        S[~(pivots[:, k] > 0), k, k] = 1
+        for i in range(k + 1, m):
+            f = (S[:, i, k] / S[:, k, k])[:, None]
+            S[:, i] -= f * S[:, k]
+            G[:, i] -= f * G[:, k]
+    for i in reversed(range(m)):
+        for k in range(i + 1, m):
+            G[:, i] -= S[:, i, k, None] * G[:, k]
+        G[:, i] /= S[:, i, i, None]
+    return G, pivots

@@ -46,11 +46,13 @@ class Status(IntEnum):
     SOLVED = kernels.SOLVED
     NOT_POSITIVE_DEFINITE = kernels.NOT_POSITIVE_DEFINITE
     NOT_FINITE = kernels.NOT_FINITE
+    INACCURATE = kernels.INACCURATE  # to 1e-6
 
 
 _REASONS = {
     Status.NOT_POSITIVE_DEFINITE: "R + BᵀPB is not positive definite",
     Status.NOT_FINITE: "the value matrix leaves the finite numbers",
+    Status.INACCURATE: "the system is so unstable that too many digits are lost",
 }
 
 
@@ -68,7 +70,7 @@ class Solution(Displayed):
     value_matrices, value_constants : array, (..., H, d, d) and (..., H)
         P and c of every step, the last state's included.
     status, failed_step : array of int, (...)
-        A `Status` for each member, and the step (from 1) where it failed, 0 if it did not.
+        A `Status` for each member, and the step (from 1) where it failed, 0 if at none.
     """
 
     policy: LinearPolicy
@@ -83,7 +85,10 @@ class Solution(Displayed):
         return np.asarray(self.status == kernels.SOLVED)[()]
 
     def cost(self, start: ArrayLike) -> np.float64 | Float[Array, "*batch"]:
-        """The optimal expected cost J₁* from `start`, (..., d); inf for a member not solved."""
+        """The optimal expected cost J₁* from `start`, (..., d); inf for a member not solved.
+
+        From a start where the terms of xᵀPx cancel, `optimal_cost` has more digits.
+        """
         x = as_states("start", start, self.value_matrices.shape[-1])
         broadcast_batches({"solution": self.status.shape, "start": x.shape[:-1]})
         with np.errstate(over="ignore", invalid="ignore"):
@@ -95,10 +100,8 @@ class Solution(Displayed):
         facts = self.policy._facts()
         if not self.status.ndim:
             reason = _REASONS.get(Status(int(self.status)), "solved")
-            return {
-                **facts,
-                "status": reason if self.solved else f"{reason}, step {self.failed_step}",
-            }
+            where = f", step {self.failed_step}" if self.failed_step else ""
+            return {**facts, "status": reason + where}
         return {**facts, "status": f"{int(self.solved.sum())} of {self.status.size} solved"}
 
 
@@ -182,7 +185,7 @@ def optimal_cost(
     Returns
     -------
     float or array
-        One number a member; inf for one that cannot be solved.
+        One number a member, right to 1e-6; inf for one that cannot be solved.
 
     Raises
     ------
@@ -222,7 +225,8 @@ def policy_cost(
     Returns
     -------
     float or array
-        One number a member; inf where it overflows.
+        One number a member; inf where it overflows, or cannot be had to 1e-6 (a very unstable
+        system, which the policy holds).
 
     Raises
     ------
@@ -387,4 +391,5 @@ def _failure(solution: Solution, horizon: int) -> str:
     where = f"member {first[0] if len(first) == 1 else first}: " if first else ""
     others = f" ({len(failed)} members of the batch failed)" if len(failed) > 1 else ""
     reason = _REASONS[Status(int(solution.status[first]))]
-    return f"{where}{reason} at step {solution.failed_step[first]} of {horizon - 1}{others}"
+    step = int(solution.failed_step[first])
+    return f"{where}{reason}{f' at step {step} of {horizon - 1}' if step else ''}{others}"

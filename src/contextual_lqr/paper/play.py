@@ -38,5 +38,5 @@ def play(
     offsets = None if plan.dither is None else plan.offsets
     played = rollout(plan.policy, system, agent.start, shocks, offsets=offsets)
     if len(played):
-        agent.tell(context, played)
+        agent.tell(plan, played)
     return Played(played, plan)

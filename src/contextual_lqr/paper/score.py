@@ -22,7 +22,7 @@ from contextual_lqr.paper.play import Played
 _CHUNK = 1000  # controllers that are made at once: more do not fit into the cache
 
 
-class Machines:
+class TrueMachines:
     """The machines with these contexts as they really are, and what each costs at best."""
 
     def __init__(self, fleet: Fleet, contexts: Sequence[Any] | Mapping[str, Any]) -> None:

@@ -1,12 +1,10 @@
-"""How our figures and reports look: one palette, light and dark; files written whole."""
+"""Figures and reports as files, light and dark, written whole."""
 
 from __future__ import annotations
 
 import base64
 import io
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,40 +14,9 @@ from contextual_lqr.files import atomic_write
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, without the yellow, which is
-# too pale for a line on white. All but the black are seen on a dark page too.
-PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-GREY = "#8a8f99"
-
 # Black in a figure becomes the reader's text colour.
 _THEME = "svg{color:#1d2433;fill:currentColor}@media(prefers-color-scheme:dark){svg{color:#e4e8f0}}"
 _NUMBER = re.compile(r"-?[\d.]*(e[+-]\d+)?|infinite")  # and a dash, for none
-
-
-@contextmanager
-def figure_style() -> Iterator[None]:
-    """Matplotlib without a display, with our fonts, colours and grid."""
-    import matplotlib
-    from cycler import cycler
-
-    matplotlib.use("Agg")
-    with matplotlib.rc_context(
-        {
-            "axes.prop_cycle": cycler(color=PALETTE),
-            "axes.grid": True,
-            "axes.spines.right": False,
-            "axes.spines.top": False,
-            "axes.titlesize": "medium",
-            "figure.constrained_layout.use": True,
-            "figure.dpi": 150,
-            "font.size": 9,
-            "grid.alpha": 0.3,
-            "legend.frameon": False,
-            "svg.fonttype": "path",
-            "svg.hashsalt": "contextual-lqr",
-        }
-    ):
-        yield
 
 
 def save_figure(figure: Figure, folder: Path, name: str) -> None:
@@ -69,7 +36,7 @@ def write_report(folder: Path, template: str, **content: Any) -> Path:
     try:
         import jinja2
     except ImportError as error:
-        raise MissingExtraError("Jinja", "paper") from error
+        raise MissingExtraError("Jinja", "cli") from error
 
     def embedded(name: str) -> str:
         drawn = (folder / f"{name}.svg").read_bytes()

@@ -24,18 +24,22 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule, DeterminantBeta
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.checks import as_numbers, frozen, record, require, shown
+from contextual_lqr.checks import as_numbers, frozen, require, shown
 from contextual_lqr.context import ContextMap
-from contextual_lqr.errors import FormatError, InputError, OwnRuleError
+from contextual_lqr.display import Displayed
+from contextual_lqr.errors import InputError
 from contextual_lqr.files import load_arrays, real_path, save_arrays, stamp
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.planning import Cautious, Choice, PlanningProblem, Strategy
+from contextual_lqr.planning.agent_file import (
+    FORMAT_VERSION,
+    REMEMBERED,
+    agent_state,
+    restored,
+)
+from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.planning.plan import Plan
-from contextual_lqr.planning.serialization import read, written
-
-FORMAT_VERSION = 2
-_REMEMBERED = 1024  # decoders that `output` draws from: a sample of all, once there are more
 
 
 class Output(NamedTuple):
@@ -45,14 +49,47 @@ class Output(NamedTuple):
     estimate: Float[Array, "d p"]
 
 
-class Agent:
+class Agent(Displayed):
     """Learns the decoder of a fleet, one episode a machine.
 
-    `noise_level` is the rough standard deviation of a step's noise, a number or one for each state
-    coordinate, zero where a coordinate is exact. The regularisation is its square unless given: the
-    prior then says that entries of Θ are of the order of one. β is that of the determinant form
-    with ‖Θ‖ of that order and δ = 0.1, unless given. `seed` is a whole number or a `Generator`.
-    `deviations` are those of `Decoder`; without them every machine obeys the law, as in the paper.
+    Parameters
+    ----------
+    context_map : ContextMap
+        The known map from contexts to G.
+    cost : QuadraticCost
+        The cost of an episode.
+    start : array_like, (d,)
+        The state in which episodes start.
+    strategy : Strategy, optional
+        How to choose what to play; `Cautious()` unless given.
+    noise_level : array_like, () or (d,)
+        The rough standard deviation of a step's noise, zero where a coordinate is exact.
+    regularisation : float, optional
+        λ; the largest noise level squared unless given, a prior that says that entries of Θ are of
+        the order of one.
+    beta : float or rule, optional
+        β; unless given that of the determinant form, with ‖Θ‖ of that order and δ = 0.1.
+    seed : int or numpy.random.Generator
+        Where the strategy's draws and the dither come from.
+    deviations
+        As for `Decoder`; without them every machine obeys the law, as in the paper.
+    input_bounds : pair of array_like, () or (m,), optional
+        The lowest and the highest inputs, to which all are clipped.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together.
+
+    Examples
+    --------
+    >>> cost = clqr.QuadraticCost(Q=[np.eye(1)] * 5, R=[np.eye(1)] * 4)
+    >>> agent = clqr.Agent(clqr.FeatureContext(["1", "1/mass"]), cost, [1.0])
+    >>> plan = agent.ask({"mass": 2.0})
+    >>> machine = clqr.LinearSystem([[0.9]], [[0.5]], noise=[[1e-4]])
+    >>> agent.tell(plan, clqr.simulate(plan.policy, machine, [1.0], np.random.default_rng(0)))
+    >>> agent.decoder.rows
+    4
     """
 
     def __init__(
@@ -92,7 +129,7 @@ class Agent:
         limit = np.shape(getattr(strategy, "state_limit", None) or 1.0)
         require(limit in ((), (d,)), f"state_limit must be a number or {d} of them, not {limit}")
         self.cost = cost
-        self.start = _start(start, d)
+        self.start = as_state(start, d)
         self.strategy: Strategy = Cautious() if strategy is None else strategy
         self.decoder = Decoder(
             context_map.sized(d, m),
@@ -115,7 +152,17 @@ class Agent:
     ) -> Plan:
         """A plan for the machine with this context; nothing that was learnt is changed.
 
-        An episode may have a start and a cost, and so a length, of its own.
+        Parameters
+        ----------
+        context
+            The machine's context.
+        start, cost : optional
+            Those of this episode, which may be longer or shorter, if they are not the agent's.
+
+        Returns
+        -------
+        Plan
+            What to play: inputs `plan.input(step, state)`.
         """
         problem = self._problem(context, start, cost)
         before = self._rng.bit_generator.state
@@ -131,9 +178,16 @@ class Agent:
     ) -> None:
         """Learn from an episode, however long it was: all of it, or nothing.
 
-        Give the plan that was played, or, for an episode that someone else chose, the context;
-        `machine` is the label of the machine that played it. An episode that was told before is
-        counted in `decoder.repeats`, and changes nothing else.
+        An episode that was told before is counted in `decoder.repeats`, and changes nothing else.
+
+        Parameters
+        ----------
+        plan_or_context
+            The plan that was played, or, for an episode that someone else chose, the context.
+        trajectory : Trajectory
+            What came of it.
+        machine : str, optional
+            The label of the machine that played it.
         """
         plan = plan_or_context if isinstance(plan_or_context, Plan) else None
         context = plan_or_context if plan is None else plan.context
@@ -143,9 +197,9 @@ class Agent:
             return
         self._told_plans += 1
         place = len(self._played)
-        if place == _REMEMBERED:  # any plan so far remains with the same probability
+        if place == REMEMBERED:  # any plan so far remains with the same probability
             place = int(self._rng.integers(self._told_plans))
-            if place >= _REMEMBERED:
+            if place >= REMEMBERED:
                 return
         self._played[place : place + 1] = [plan.theta]
         self._estimates[place : place + 1] = [plan.estimate]
@@ -161,8 +215,16 @@ class Agent:
     ) -> Iterator[Episode]:
         """A live episode: `u = episode.act(x)`, then `episode.observe(x_next)`, until `finished`.
 
-        `adapt="episode"` plays the plan; `adapt="step"` learns from every step and plans the next
-        one anew. Leaving the block, in whichever way, tells what was played.
+        Leaving the block, in whichever way, tells what was played.
+
+        Parameters
+        ----------
+        context
+            The machine's context.
+        adapt : "episode" or "step"
+            Play the plan; or learn from every step and plan the next one anew.
+        start, cost : optional
+            As for `ask`.
         """
         known = isinstance(adapt, str) and adapt in ("episode", "step")
         require(known, f'adapt must be "episode" or "step", not {shown(adapt)}')
@@ -178,7 +240,25 @@ class Agent:
     # -- what was learnt ---------------------------------------------------------------------------
 
     def controller(self, context: Any, *, cost: QuadraticCost | None = None) -> LinearPolicy:
-        """The policy of the estimate, for a machine that need never have been tried."""
+        """The policy of the estimate, for a machine that need never have been tried.
+
+        Parameters
+        ----------
+        context
+            The machine's context.
+        cost : QuadraticCost, optional
+            Another cost than the agent's.
+
+        Returns
+        -------
+        LinearPolicy
+            Its gains, u = K x.
+
+        Raises
+        ------
+        UnsolvableError
+            If the estimate's problem has no solution.
+        """
         return solve(self.decoder.system(context), cost or self.cost, check=True).policy
 
     def output(self) -> Output:
@@ -192,28 +272,20 @@ class Agent:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write all of the agent, its random state included, so that it resumes bit for bit.
 
-        A file it was loaded from, or saved to before, is refused if another agent has written to
-        it since: what that one learnt would be lost.
+        Parameters
+        ----------
+        path : path
+            The file, which is replaced if it exists.
+
+        Raises
+        ------
+        InputError
+            If it was loaded from this file, or saved to it before, and another agent has written
+            to it since: what that one learnt would be lost.
         """
-        decoder, arrays = self.decoder.state()
-        arrays |= {"Q": self.cost.Q, "R": self.cost.R, "start": self.start}
-        if self.cost.N is not None:
-            arrays["N"] = self.cost.N
-        if self.input_bounds is not None:
-            arrays["input_bounds"] = np.stack(self.input_bounds)
-        if self._played:
-            arrays |= {"played": np.stack(self._played), "estimates": np.stack(self._estimates)}
-        state = {
-            "decoder": decoder,
-            "random": self._rng.bit_generator.state,
-            "strategy": written(self.strategy),
-            "beta": written(self.beta),
-            "indefinite": self.cost.indefinite,
-            "told_plans": self._told_plans,
-            "own_beta": self.beta is not None and written(self.beta) is None,
-        }
         file = real_path(path)
         since = self._stamps.get(file)
+        state, arrays = agent_state(self)
         self._stamps[file] = save_arrays(path, "agent", FORMAT_VERSION, state, arrays, since=since)
 
     @classmethod
@@ -224,58 +296,35 @@ class Agent:
         strategy: Strategy | None = None,
         beta: BetaRule | None = None,
     ) -> Agent:
-        """Read what `save` wrote; what it could not write (your own functions) is given again."""
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        context_map, strategy, beta : optional
+            What it could not write because it is made of functions or classes of your own.
+
+        Returns
+        -------
+        Agent
+            The same agent, which goes on as if it had never stopped.
+
+        Raises
+        ------
+        FormatError
+            If the file is none of ours, damaged, or of another version.
+        """
         seen = stamp(path)
         state, arrays = load_arrays(path, "agent", FORMAT_VERSION)
-        try:
-            for name, given, own in (
-                ("strategy", strategy, state["strategy"] is None),
-                ("beta", beta, state["own_beta"]),
-            ):
-                if own and given is None:
-                    raise OwnRuleError(
-                        f"{path} was saved with a {name} of your own, which cannot be written "
-                        f"down: give the same one as {name}="
-                    )
-            decoder = Decoder.from_state(state["decoder"], arrays, context_map, str(path))
-            m = arrays["R"].shape[-1]
-            bounds = arrays.get("input_bounds")
-            require(bounds is None or bounds.shape == (2, m), "its input_bounds are no pair")
-            agent = cls(
-                decoder.context_map,
-                QuadraticCost(
-                    arrays["Q"], arrays["R"], arrays.get("N"), indefinite=state["indefinite"]
-                ),
-                arrays["start"],
-                read(state["strategy"]) if strategy is None else strategy,
-                decoder.noise_level,
-                decoder.regularisation,
-                read(state["beta"]) if beta is None else beta,
-                input_bounds=None if bounds is None else (bounds[0], bounds[1]),
-            )
-            decoder.context_map = agent.decoder.context_map
-            agent.decoder = decoder
-            played, estimates = (arrays.get(n, np.zeros((0,))) for n in ("played", "estimates"))
-            require(
-                played.shape == estimates.shape
-                and (not len(played) or played.shape[1:] == decoder.estimate.shape)
-                and np.isfinite(played).all()
-                and np.isfinite(estimates).all(),
-                "its decoders played and estimated do not fit together",
-            )
-            agent._played, agent._estimates = list(played), list(estimates)
-            agent._told_plans = state["told_plans"]
-            require(
-                type(agent._told_plans) is int and agent._told_plans >= len(played) <= _REMEMBERED,
-                f"it counts {agent._told_plans!r} plans, and holds {len(played)}",
-            )
-            agent._rng.bit_generator.state = state["random"]
-            agent._stamps[real_path(path)] = seen
-        except (FormatError, OwnRuleError):
-            raise
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise FormatError(f"{path} is damaged: {error}") from error
+        agent = restored(cls, state, arrays, str(path), context_map, strategy, beta)
+        agent._stamps[real_path(path)] = seen
         return agent
+
+    def _facts(self) -> dict[str, object]:
+        learnt = self.decoder._facts()
+        steps = {"steps": self.cost.horizon - 1, "plans told": f"{self._told_plans:,}"}
+        return {"strategy": type(self.strategy).__name__, **learnt, **steps}
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -287,7 +336,7 @@ class Agent:
         if (cost.state_size, cost.input_size) != sizes or cost.batch_shape:
             raise InputError(f"the cost must be one for {sizes[0]} states and {sizes[1]} inputs")
         G = self.decoder.context_map.matrix(context)
-        x = self.start if start is None else _start(start, sizes[0])
+        x = self.start if start is None else as_state(start, sizes[0])
         return PlanningProblem(self.decoder, G, cost, x, self._beta(G))
 
     def _beta(self, G: Array) -> float | BetaRule:
@@ -319,90 +368,6 @@ class Agent:
         spread, directions = np.linalg.eigh(covariances)
         drawn = np.sqrt(np.maximum(spread, 0)) * self._rng.standard_normal(spread.shape)
         return np.asarray((directions @ drawn[..., None])[..., 0])
-
-
-class Episode:
-    """One episode being played on a machine, step by step."""
-
-    def __init__(self, agent: Agent, context: Any, adapt: str, problem: PlanningProblem) -> None:
-        self._agent, self._context, self._problem = agent, context, problem
-        self._steps = problem.cost.horizon - 1
-        self._limit = getattr(agent.strategy, "state_limit", None)
-        self._states: list[Array] = []
-        self._inputs: list[Array] = []
-        self.plan: Plan | None = None  # of adapt="episode"
-        self._believed: Decoder | None = None
-        if adapt == "step":
-            self._believed = agent.decoder.copy()
-        else:
-            self.plan = agent.ask(context, start=problem.start, cost=problem.cost)
-        self._stopped = False
-
-    @property
-    def finished(self) -> bool:
-        """Whether the horizon is reached, or the state has left the strategy's limit."""
-        return self._stopped or len(self._states) > self._steps
-
-    def act(self, state: ArrayLike) -> Float[Array, " m"]:
-        """The input to play in this state."""
-        x = _start(state, self._problem.cost.state_size)
-        step = len(self._inputs)
-        require(not self.finished, f"the episode is finished after {step} steps: leave its block")
-        require(len(self._states) in (0, step + 1), "observe the next state before you act again")
-        if not self._states:
-            self._states.append(x)
-        u = self._replanned(x, step) if self.plan is None else self.plan.input(step, x)
-        self._inputs.append(u)
-        return u.copy()
-
-    def observe(self, state: ArrayLike, played: ArrayLike | None = None) -> None:
-        """The state that came of the last input, or of what the machine `played` in its place."""
-        x = _start(state, self._problem.cost.state_size)
-        step = len(self._inputs)
-        require(step and step == len(self._states), "act before you observe the next state")
-        if played is not None:
-            u = as_numbers("played", played, "(m,)", 1)
-            shape = self._inputs[-1].shape
-            require(u.shape == shape, f"played must have shape {shape}, not {u.shape}")
-            self._inputs[-1] = frozen(u)
-        if self._believed is not None:
-            last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
-            self._believed.update(self._context, last)
-        self._states.append(x)
-        if self._limit is not None and (np.abs(x) > self._limit).any():
-            self._stopped = True
-
-    def tell(self) -> None:
-        """Tell the agent what was played; done by leaving the block."""
-        played = len(self._states) - 1
-        if played < 1:
-            return
-        inputs = np.stack(self._inputs[:played])
-        played_as = self._context if self.plan is None else self.plan
-        self._agent.tell(played_as, Trajectory(np.stack(self._states), inputs))
-
-    def _replanned(self, x: Array, step: int) -> Array:
-        whole, agent = self._problem, self._agent
-        N = whole.cost.N
-        rest = record(
-            object.__new__(QuadraticCost),
-            Q=whole.cost.Q[step:],
-            R=whole.cost.R[step:],
-            N=None if N is None else N[step:],
-            indefinite=whole.cost.indefinite,
-        )
-        assert self._believed is not None
-        now = PlanningProblem(self._believed, whole.context_matrix, rest, x, whole.beta)
-        u, covariance = agent.strategy.next_input(now, agent._rng)
-        if covariance is not None:
-            u = u + agent._dither(covariance)
-        return u if agent.input_bounds is None else np.clip(u, *agent.input_bounds)
-
-
-def _start(state: ArrayLike, d: int) -> Float[Array, " d"]:
-    x = as_numbers("state", state, "(d,)", 1)
-    require(x.shape == (d,), f"a state has {d} coordinates, but this has shape {x.shape}")
-    return frozen(x)
 
 
 def _bounds(bounds: Any, m: int) -> tuple[Array, Array]:

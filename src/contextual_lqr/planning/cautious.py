@@ -47,6 +47,27 @@ class Cautious:
     `step_aversion`, its input shrunk so that the unknown part of its effect is at most `trust`
     noises (`early_trust` before there are as many rows as unknowns), and a dither of at most
     `step_probe` noises within the same budget.
+
+    Parameters
+    ----------
+    draws, stress : int
+        How many plausible machines judge a candidate, and how many more that are stretched.
+    stretch : float
+        By how much.
+    aversions : tuple of float
+        How much the candidates hedge, in posterior covariances.
+    level : float
+        The quantile of cost that is compared.
+    max_cost_ratio : float
+        A candidate that costs so many times the median of doing nothing, on one of them, is out.
+    probe, budget : float
+        The largest dither, in noises; and its cost as a share of what not knowing costs.
+    state_limit : float or tuple of float, optional
+        What no state may exceed: a number, or one for each coordinate.
+    confidence : float
+        The share of the plausible machines that must keep the limit.
+    step_aversion, trust, early_trust, step_probe : float
+        The same for single steps.
     """
 
     draws: int = 128

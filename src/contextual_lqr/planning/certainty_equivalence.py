@@ -13,7 +13,13 @@ from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisod
 
 @dataclass(frozen=True)
 class CertaintyEquivalence(PlansEpisodes):
-    """The estimate's optimal policy; `dither` is the standard deviation added to every input."""
+    """The estimate's optimal policy, as if it were the truth.
+
+    Parameters
+    ----------
+    dither : float
+        The standard deviation of what is added to every input.
+    """
 
     dither: float = 0.01
 

@@ -33,10 +33,19 @@ _LINE = np.array([4.0, 2.0, 1.0, 0.5, 0.25, 0.1, 0.03, 0.01])[:, None]
 class Optimism(PlansEpisodes):
     """Play the most optimistic decoder of the confidence set.
 
-    `draws` points of the boundary are tried, and the best `starts` of them descended from for
-    `rounds` rounds (only the best `kept` in the later half); the best is polished until a round
-    gains less than `tolerance`, relatively. `value_bound` is the paper's c_q on ‖P_h‖. With
-    `certify`, a lower bound on the true minimum is reported too, and the gap between the two.
+    Parameters
+    ----------
+    beta : float or rule, optional
+        β of that set; the agent's unless given.
+    draws, starts, rounds, kept : int
+        So many points of the boundary are tried, and the best `starts` of them descended from for
+        `rounds` rounds, only the best `kept` in the later half.
+    polish, tolerance : int, float
+        The best is polished for so many rounds, or until one gains less than this, relatively.
+    value_bound : float, optional
+        The paper's c_q on ‖P_h‖.
+    certify : bool
+        Report a lower bound on the true minimum too, and the gap between the two.
     """
 
     beta: float | BetaRule | None = None

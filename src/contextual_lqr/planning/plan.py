@@ -10,17 +10,34 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.problem import LinearPolicy
 
 
-@dataclass(frozen=True, eq=False)
-class Plan:
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan(Displayed):
     """What to play: `input(step, state)`, the policy's input, dithered and within the bounds.
 
-    `theta` is the decoder the policy comes from, the estimate if the strategy chose none;
-    `promised_cost` is what it promises, `dither` the covariance of what is added to the inputs
-    (None: nothing); `diagnostics` depend on the strategy. `estimate` is the ridge estimate at the
-    time, `offsets` the dither that was drawn.
+    Attributes
+    ----------
+    context
+        The machine's context.
+    policy : LinearPolicy
+        The gains.
+    theta : array, (d, p)
+        The decoder that the policy comes from; the estimate if the strategy chose none.
+    promised_cost : float
+        What the episode is expected to cost, as far as the strategy knows.
+    dither : array, (H-1, m, m), or None
+        The covariance of what is added to the inputs; None for nothing.
+    diagnostics : dict
+        What the strategy says about its choice.
+    estimate : array, (d, p)
+        The ridge estimate at the time.
+    offsets : array, (H-1, m)
+        The dither that was drawn.
+    input_bounds : pair of arrays, or None
+        The lowest and the highest inputs.
     """
 
     context: Any
@@ -34,6 +51,31 @@ class Plan:
     input_bounds: tuple[Array, Array] | None
 
     def input(self, step: int, state: ArrayLike) -> Float[Array, " m"]:
-        """The input for the state at this step, counted from 0."""
+        """The input to play.
+
+        Parameters
+        ----------
+        step : int
+            Counted from 0.
+        state : array_like, (d,)
+            Where the machine is.
+
+        Returns
+        -------
+        array, (m,)
+            The policy's input and its dither, within the bounds.
+        """
         u = self.policy.gains[step] @ np.asarray(state, float) + self.offsets[step]
         return np.asarray(u if self.input_bounds is None else np.clip(u, *self.input_bounds))
+
+    def _facts(self) -> dict[str, object]:
+        steps, m, d = self.policy.gains.shape
+        return {
+            **context_fact(self.context),
+            "states": d,
+            "inputs": m,
+            "steps": steps,
+            "promised cost": f"{self.promised_cost:.4g}",
+            "dither": "none" if self.dither is None else "yes",
+            "input bounds": "none" if self.input_bounds is None else "yes",
+        }

@@ -20,9 +20,18 @@ from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisod
 class SampledOptimism(PlansEpisodes):
     """Play the sample that promises the lowest cost.
 
-    `play="estimate"` is Algorithm 1 to the letter: the optimistic decoder is found, but the gains
-    of the ridge estimate are played. `value_bound` is the paper's c_q: samples with a value matrix
-    of larger norm are rejected. If none is left, the estimate itself takes their place.
+    Parameters
+    ----------
+    samples : int
+        How many decoders of the confidence set are tried.
+    beta : float or rule, optional
+        β of that set; 10⁴ as in the paper's experiments, None for the agent's.
+    play : "optimistic" or "estimate"
+        Whose gains are played. "estimate" is Algorithm 1 to the letter: the optimistic decoder is
+        found, but the gains of the ridge estimate are played.
+    value_bound : float, optional
+        The paper's c_q: samples with a value matrix of larger norm are rejected. If none is left,
+        the estimate itself takes their place.
     """
 
     samples: int = 100

@@ -1,4 +1,4 @@
-"""Our own rules, strategies and radii, in a form that JSON can hold, for files."""
+"""Our own rules, strategies and betas, in a form that JSON can hold, for files."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from contextual_lqr.planning.sampled_optimism import SampledOptimism
 from contextual_lqr.planning.thompson_sampling import ThompsonSampling
 
 _STRATEGIES = (Cautious, CertaintyEquivalence, Optimism, SampledOptimism, ThompsonSampling)
-_RADII = (ConstantBeta, DeterminantBeta, PaperBeta)
-_KNOWN: dict[str, type[Any]] = {kind.__name__: kind for kind in (*_STRATEGIES, *_RADII)}
+_BETAS = (ConstantBeta, DeterminantBeta, PaperBeta)
+_KNOWN: dict[str, type[Any]] = {kind.__name__: kind for kind in (*_STRATEGIES, *_BETAS)}
 
 
 def written(rule: Any) -> Any:

@@ -16,8 +16,11 @@ from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisod
 class ThompsonSampling(PlansEpisodes):
     """Believe one draw, and play its optimal policy.
 
-    A draw whose problem has no solution is drawn again, at most `attempts` times; then the
-    estimate takes its place.
+    Parameters
+    ----------
+    attempts : int
+        A draw whose problem has no solution is drawn again, this many times at most; then the
+        estimate takes its place.
     """
 
     attempts: int = 10

@@ -181,8 +181,9 @@ void decode(const double *thetas, std::int64_t count, int d, int m, int p, const
     }
 }
 
-void scatter(const double *Y, std::int64_t count, int d, int p, const double *R,
-             const double *centre, double reach, const double *fractions, double *members) {
+void sample_ellipsoid(const double *Y, std::int64_t count, int d, int p, const double *R,
+                      const double *centre, double reach, const double *fractions,
+                      double *members) {
     for (std::int64_t n = 0; n < count; ++n, Y += d * p, members += d * p) {
         const double size = reach * fractions[n] / std::sqrt(dot(Y, Y, d * p));
         for (int e = 0; e < d * p; ++e) members[e] = Y[e];

@@ -19,21 +19,20 @@ using RowFactoring = bool(const double *rows, std::int64_t count, int n, double 
 
 // centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each of `count` matrices Y (d × p): directions become
 // members of the ellipsoid around the centre. R (p × p) is an upper triangle, row by row.
-using Scattering = void(const double *Y, std::int64_t count, int d, int p, const double *R,
-                        const double *centre, double reach, const double *fractions,
-                        double *members);
+using Sampling = void(const double *Y, std::int64_t count, int d, int p, const double *R,
+                      const double *centre, double reach, const double *fractions, double *members);
 
 // [A, B] = Θ G for each of `count` decoders Θ (d × p); G is p × (d + m). `work` has room for
 // (p + 1) · (d + m + 3) numbers.
 using Decoding = void(const double *thetas, std::int64_t count, int d, int m, int p,
                       const double *G, double *A, double *B, double *work);
 
-#define FACTORS_OF(target)    \
-    namespace target {        \
-    Factoring factor_blocks;  \
-    RowFactoring factor_rows; \
-    Scattering scatter;       \
-    Decoding decode;          \
+#define FACTORS_OF(target)     \
+    namespace target {         \
+    Factoring factor_blocks;   \
+    RowFactoring factor_rows;  \
+    Sampling sample_ellipsoid; \
+    Decoding decode;           \
     }
 FACTORS_OF(baseline)
 FACTORS_OF(avx2)

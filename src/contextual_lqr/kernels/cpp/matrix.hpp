@@ -27,6 +27,7 @@ struct Lanes {
     static INLINE Flags above(S a, S b) { return a > b; }
     static INLINE Flags at_most(S a, S b) { return a <= b; }
     static INLINE S choose(Flags f, S a, S b) { return KERNEL_TARGET::choose(f, a, b); }
+    static INLINE S absolute(S a) { return KERNEL_TARGET::absolute(a); }
     static INLINE bool any(Flags f) { return (f[0] | f[1] | f[2] | f[3]) != 0; }
     static INLINE bool flagged(Flags f, int lane) { return f[lane] != 0; }
     static INLINE double member(S a, int lane) { return a[lane]; }
@@ -47,6 +48,7 @@ struct Rows {
     static INLINE Flags above(S a, S b) { return a > b ? -1 : 0; }
     static INLINE Flags at_most(S a, S b) { return a <= b ? -1 : 0; }
     static INLINE S choose(Flags f, S a, S b) { return f ? a : b; }
+    static INLINE S absolute(S a) { return std::fabs(a); }
     static INLINE bool any(Flags f) { return f != 0; }
     static INLINE bool flagged(Flags f, int) { return f != 0; }
     static INLINE double member(S a, int) { return a; }
@@ -128,10 +130,9 @@ INLINE void tile_rows(int height, int width, int inner, typename L::V *C, const 
     if (height - i == 1) tile<L, 1, TC>(height, width, inner, C, base, X, Y, i, j);
 }
 
-// Never inlined: one copy for each combination of sizes keeps the compiler's work small.
 template <class L, bool UPPER, class I, class J, class K>
-NOINLINE void multiply(I rows, J columns, K inner, typename L::V *C, const typename L::V *base,
-                       const typename L::S *X, const typename L::V *Y) {
+INLINE void multiply(I rows, J columns, K inner, typename L::V *C, const typename L::V *base,
+                     const typename L::S *X, const typename L::V *Y) {
     const int height = L::height(rows), width = L::width(columns);
     int j = 0;
     for (; j + L::TILE_COLUMNS <= width; j += L::TILE_COLUMNS)
@@ -141,12 +142,29 @@ NOINLINE void multiply(I rows, J columns, K inner, typename L::V *C, const typen
     if (width - j == 1) tile_rows<L, UPPER, 1>(height, width, inner, C, base, X, Y, j);
 }
 
+// One copy for each combination of sizes keeps the compiler's work small.
+template <class L, bool UPPER, class I, class J, class K>
+NOINLINE void multiply_elsewhere(I rows, J columns, K inner, typename L::V *C,
+                                 const typename L::V *base, const typename L::S *X,
+                                 const typename L::V *Y) {
+    multiply<L, UPPER>(rows, columns, inner, C, base, X, Y);
+}
+
+// Whether a product is so small that a call would cost more than the compiler's work.
+template <int I, int J, int K> constexpr bool small(Known<I>, Known<J>, Known<K>) {
+    return I * J * K <= 32;
+}
+constexpr bool small(int, int, int) { return false; }
+
 // C (rows × columns) = base + Xᵀ Y over `inner` rows of X and Y; base without data is zero. UPPER:
 // C is symmetric, and its lower triangle is left to `mirror_upper`.
 template <class L, bool UPPER = false, class I, class J, class K>
 INLINE void product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> base, Matrix<L> X,
                     Matrix<L> Y) {
-    multiply<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
+    if (small(rows, columns, inner))
+        multiply<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
+    else
+        multiply_elsewhere<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
 }
 
 template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {
@@ -174,21 +192,31 @@ INLINE typename L::S quadratic_form(typename L::S base, Matrix<L> P, Matrix<L> x
     return base;
 }
 
-// G <- S⁻¹ G by elimination; S is symmetric, its upper triangle is used and destroyed. A system
-// whose S is not positive definite (to rounding) is flagged, and goes on with a pivot of one.
+// Which systems of a solve have no solution, and which have one that lost digits.
+template <class L> struct Pivots {
+    typename L::Flags failed = L::all(false), weak = L::all(false);
+};
+
+// G <- -S⁻¹ G by elimination; S is symmetric, its upper triangle is used and destroyed. A system
+// whose S is not positive definite (to rounding) fails, and goes on with a pivot of one. A pivot
+// below `weak` of what was on the diagonal has lost as many digits as that says.
 template <class L>
-INLINE typename L::Flags solve_positive(Matrix<L> S, Matrix<L> G, typename L::S *diagonal, int m,
-                                        int d) {
+INLINE Pivots<L> solve_positive(Matrix<L> S, Matrix<L> G, typename L::S *diagonal, int m, int d,
+                                double weak) {
     using E = typename L::S;
     constexpr int columns_per_v = sizeof(typename L::V) / sizeof(E);
     const int width = L::width(m), width_g = L::width(d);
-    auto failed = L::all(false);
+    Pivots<L> found;
     for (int i = 0; i < m; ++i) diagonal[i] = S.at(i, i);
     for (int k = 0; k < m; ++k) {
-        const auto good = L::above(S.at(k, k), L::scalar(m * L::EPSILON) * diagonal[k]) &
-                          L::above(S.at(k, k), L::scalar(0));
-        failed |= ~good;
-        S.at(k, k) = L::choose(good, S.at(k, k), L::scalar(1));
+        const auto doubtful = ~L::above(S.at(k, k), L::scalar(weak) * diagonal[k]);
+        if (L::any(doubtful)) {
+            const auto good = L::above(S.at(k, k), L::scalar(m * L::EPSILON) * diagonal[k]) &
+                              L::above(S.at(k, k), L::scalar(0));
+            found.weak |= doubtful;
+            found.failed |= ~good;
+            S.at(k, k) = L::choose(good, S.at(k, k), L::scalar(1));
+        }
         for (int i = k + 1; i < m; ++i) {
             const E f = S.at(k, i) / S.at(k, k);
             for (int j = i / columns_per_v; j < width; ++j) S.row(i)[j] -= f * S.row(k)[j];
@@ -198,12 +226,12 @@ INLINE typename L::Flags solve_positive(Matrix<L> S, Matrix<L> G, typename L::S 
     for (int i = m - 1; i >= 0; --i) {
         for (int k = i + 1; k < m; ++k) {
             const E f = S.at(i, k);
-            for (int j = 0; j < width_g; ++j) G.row(i)[j] -= f * G.row(k)[j];
+            for (int j = 0; j < width_g; ++j) G.row(i)[j] += f * G.row(k)[j];
         }
-        const E pivot = S.at(i, i);
+        const E pivot = -S.at(i, i);
         for (int j = 0; j < width_g; ++j) G.row(i)[j] /= pivot;
     }
-    return failed;
+    return found;
 }
 
 }  // namespace

@@ -31,17 +31,17 @@ using Places = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::de
 // The kernels as they were compiled for one kind of processor.
 struct Kernels {
     const char *processor;
-    Solver solve_members;
+    Solver *solve_members;
     Factoring *factor_blocks;
     RowFactoring *factor_rows;
-    Scattering *scatter;
+    Sampling *sample_ellipsoid;
     Decoding *decode;
 };
 
 #define KERNELS(target)                                                             \
     Kernels {                                                                       \
         #target, target::solve_members, target::factor_blocks, target::factor_rows, \
-            target::scatter, target::decode                                         \
+            target::sample_ellipsoid, target::decode                                \
     }
 
 Kernels chosen() {
@@ -188,15 +188,15 @@ bool factor_rows(const In &rows, const Out &triangle) {
                                order.data());
 }
 
-void scatter(const In &Y, const In &factor, const In &centre, double reach, const In &fractions,
-             const Out &members) {
+void sample_ellipsoid(const In &Y, const In &factor, const In &centre, double reach,
+                      const In &fractions, const Out &members) {
     require(Y.ndim() == 3, "Y must be a stack of matrices");
     const auto count = Y.shape(0), d = Y.shape(1), p = Y.shape(2);
     require(factor.size() == p * p && centre.size() == d * p && fractions.size() == count &&
                 members.size() == count * d * p,
             "the sizes of the ellipsoid do not fit together");
-    kernels.scatter(Y.data(), std::int64_t(count), int(d), int(p), factor.data(), centre.data(),
-                    reach, fractions.data(), members.data());
+    kernels.sample_ellipsoid(Y.data(), std::int64_t(count), int(d), int(p), factor.data(),
+                             centre.data(), reach, fractions.data(), members.data());
 }
 
 // The decoder whose machine costs least, its cost, how many cannot be believed, and the gains.
@@ -216,6 +216,7 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
     problem.N = operand(N, 1, (H - 1) * d * m, "N");
     problem.noise = operand(noise, 1, d * d, "noise");
     problem.start = operand(start, 1, d, "start");
+    problem.refine = false;  // costs are compared only, and most machines are wild
     const Result policy = result(gains, 1, (H - 1) * m * d, "gains");
     std::int64_t best = -1, rejected = 0;
     double least = 0;
@@ -245,47 +246,6 @@ nb::tuple best_decoder(const In &thetas, const In &G, const In &Q, const In &R, 
         }
     }
     return nb::make_tuple(best, least, rejected);
-}
-
-// What the optimal policy of the machine Θ_i G_j costs on the machine (A_j, B_j).
-void transferred_costs(const In &thetas, const In &G, const In &A, const In &B, const In &Q,
-                       const In &R, const In &N, const In &noise, const In &start, const Out &costs,
-                       int threads) {
-    require(thetas.ndim() == 3 && G.ndim() == 3 && Q.ndim() == 3 && R.ndim() == 3 &&
-                G.shape(1) == thetas.shape(2),
-            "the sizes of the decoders do not fit together");
-    const auto k = std::int64_t(thetas.shape(0)), d = std::int64_t(thetas.shape(1)),
-               p = std::int64_t(thetas.shape(2)), n = std::int64_t(G.shape(0)),
-               y = std::int64_t(G.shape(2)), H = std::int64_t(Q.shape(0)), m = y - d;
-    require(m >= 1 && std::int64_t(costs.size()) == k * n, "costs has the wrong size");
-    if (k * n == 0) return;
-    Problem believed;  // all machines of one decoder at a time: their gains stay in the cache
-    believed.batch = n, believed.d = int(d), believed.m = int(m), believed.horizon = int(H);
-    believed.Q = operand(Q, 1, H * d * d, "Q"), believed.R = operand(R, 1, (H - 1) * m * m, "R");
-    believed.N = operand(N, 1, (H - 1) * d * m, "N");
-    Problem real = believed;
-    real.A = operand(A, n, d * d, "A"), real.B = operand(B, n, d * m, "B");
-    real.noise = operand(noise, 1, d * d, "noise"), real.start = operand(start, 1, d, "start");
-    nb::gil_scoped_release unlocked;
-    std::vector<double> A_believed(std::size_t(n * d * d)), B_believed(std::size_t(n * d * m));
-    std::vector<double> gains(std::size_t(n * (H - 1) * m * d));
-    std::vector<double> work(std::size_t((p + 1) * (y + 3)));
-    std::vector<std::int8_t> status(static_cast<std::size_t>(n));
-    std::vector<std::int32_t> failed_step(static_cast<std::size_t>(n));
-    believed.A = {A_believed.data(), d * d}, believed.B = {B_believed.data(), d * m};
-    believed.gains = {gains.data(), (H - 1) * m * d};
-    real.policy = {gains.data(), (H - 1) * m * d};
-    believed.status = real.status = status.data();
-    believed.failed_step = real.failed_step = failed_step.data();
-    for (std::int64_t i = 0; i < k; ++i) {
-        for (std::int64_t j = 0; j < n; ++j)
-            kernels.decode(thetas.data() + i * d * p, 1, int(d), int(m), int(p),
-                           G.data() + j * p * y, A_believed.data() + j * d * d,
-                           B_believed.data() + j * d * m, work.data());
-        run(believed, threads);
-        real.cost = {costs.data() + i * n, 1};
-        run(real, threads);
-    }
 }
 
 int play(const In &A, const In &B, const In &gains, const In &offsets, const In &shocks,
@@ -324,15 +284,12 @@ NB_MODULE(native, module) {
     module.def("factor_blocks", &factor_blocks, nb::arg("columns"), nb::arg("chosen").none(),
                nb::arg("block"), nb::arg("limit"), nb::arg("triangles").noconvert());
     module.def("factor_rows", &factor_rows, nb::arg("rows"), nb::arg("triangle").noconvert());
-    module.def("scatter", &scatter, nb::arg("Y"), nb::arg("factor"), nb::arg("centre"),
-               nb::arg("reach"), nb::arg("fractions"), nb::arg("members").noconvert());
+    module.def("sample_ellipsoid", &sample_ellipsoid, nb::arg("Y"), nb::arg("factor"),
+               nb::arg("centre"), nb::arg("reach"), nb::arg("fractions"),
+               nb::arg("members").noconvert());
     module.def("best_decoder", &best_decoder, nb::arg("thetas"), nb::arg("G"), nb::arg("Q"),
                nb::arg("R"), nb::arg("N").none(), nb::arg("noise"), nb::arg("start"),
                nb::arg("floor"), nb::arg("gains").noconvert(), nb::arg("threads"));
-    module.def("transferred_costs", &transferred_costs, nb::arg("thetas"), nb::arg("G"),
-               nb::arg("A"), nb::arg("B"), nb::arg("Q"), nb::arg("R"), nb::arg("N").none(),
-               nb::arg("noise"), nb::arg("start"), nb::arg("costs").noconvert(),
-               nb::arg("threads"));
     module.def("roll_out", &play, nb::arg("A"), nb::arg("B"), nb::arg("gains"),
                nb::arg("offsets").none(), nb::arg("shocks"), nb::arg("bound").none(),
                nb::arg("states").noconvert(), nb::arg("inputs").noconvert());

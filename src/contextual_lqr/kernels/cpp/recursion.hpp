@@ -6,84 +6,30 @@
 //
 // Where [A, B] is itself uncertain, row i with covariance C_i, the Q, N and R of a step are first
 // increased by the blocks of Σ_i P_ii C_i.
+//
+// Digits. A step rounds P_h by about ε G_h, diagonal, G_jj = P_jj + Σ_i |P_ii F_ij| (|F_ij| + |A_ij|)
+// with P_ii of the step after, which is what it adds up (F too is a sum); and the steps before treat
+// that as they treat P. So rounding has done about ε E to P, with E <- FᵀEF + G. If F is large and P
+// large too, but not in the directions F leads to (a very unstable system, which the policy holds),
+// then ε E may be as large as P. Therefore each step looks at one entry of G: where it is much larger
+// than that of P, the member is suspect, and is gone through again carefully, to find E; where that is
+// too much, the member is left to accurate.cpp. So too where the terms of xᵀPx cancel.
 #pragma once
 
 #include <initializer_list>
 #include <new>
 
-#include "matrix.hpp"
-#include "recursions.hpp"
+#include "packs.hpp"
 
 namespace KERNEL_TARGET {
 namespace {
 
 constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
-
-// Which members of the batch a pack holds; the last pack repeats its last member to be full.
-struct Pack {
-    std::int64_t member[WIDTH];
-    int count;
-};
-
-// Lanes (and Pairs): an entry of four systems.
-template <class L>
-INLINE void load(Matrix<L> to, const Operand &from, std::int64_t offset, int rows, int columns,
-                 const Pack &pack) {
-    const double *p = from.data + offset;
-    if (from.step == 0) {
-        for (int e = 0; e < rows * columns; ++e) to.data[e] = L::vector(splat(p[e]));
-        return;
-    }
-    const double *p0 = p + pack.member[0] * from.step, *p1 = p + pack.member[1] * from.step,
-                 *p2 = p + pack.member[2] * from.step, *p3 = p + pack.member[3] * from.step;
-    for (int e = 0; e < rows * columns; ++e) to.data[e] = L::vector(V{p0[e], p1[e], p2[e], p3[e]});
-}
-
-template <>
-INLINE void load<Rows>(Matrix<Rows> to, const Operand &from, std::int64_t offset, int rows,
-                       int columns, const Pack &pack) {
-    const double *p = from.data + offset + pack.member[0] * from.step;
-    for (int i = 0; i < rows; ++i) {
-        double *row = reinterpret_cast<double *>(to.row(i));
-        for (int j = 0; j < columns; ++j) row[j] = p[std::int64_t(i) * columns + j];
-        for (int j = columns; j < to.width * WIDTH; ++j) row[j] = 0;
-    }
-}
-
-template <class L>
-INLINE void store(const Result &to, std::int64_t offset, Matrix<L> from, int rows, int columns,
-                  const Pack &pack) {
-    const int entries = rows * columns;
-    double *p[WIDTH];
-    for (int l = 0; l < WIDTH; ++l) p[l] = to.data + pack.member[l] * to.step + offset;
-    int e = 0;
-    for (; e + WIDTH <= entries; e += WIDTH) {  // four entries of four systems
-        V entry[WIDTH], lane[WIDTH];
-        for (int l = 0; l < WIDTH; ++l) entry[l] = L::rounded(from.data[e + l]);
-        transpose_four(entry, lane);
-        for (int l = 0; l < WIDTH; ++l) store(p[l] + e, lane[l]);
-    }
-    for (; e < entries; ++e)
-        for (int l = 0; l < WIDTH; ++l) p[l][e] = L::rounded(from.data[e])[l];
-}
-
-template <>
-INLINE void store<Rows>(const Result &to, std::int64_t offset, Matrix<Rows> from, int rows,
-                        int columns, const Pack &pack) {
-    double *p = to.data + pack.member[0] * to.step + offset;
-    for (int i = 0; i < rows; ++i)
-        for (int j = 0; j < columns; ++j) p[std::int64_t(i) * columns + j] = from.entries(i)[j];
-}
-
-// Several matrices that lie one after the other, here and there.
-template <class L>
-INLINE void store_copies(const Result &to, Matrix<L> all, int copies, int rows, int columns,
-                         const Pack &pack) {
-    if (L::MEMBERS > 1) return store<L>(to, 0, all, copies * rows, columns, pack);
-    for (int n = 0; n < copies; ++n)
-        store<L>(to, std::int64_t(n) * rows * columns, all.copy_number(n), rows, columns, pack);
-}
+// The G, relative to P, from which a member is suspect (measured: errors above 1e-7 begin at 88), and
+// the ε E, relative to P, from which too many digits are lost (errors of 12 times that were seen). What
+// is within ε E of zero, and ε E at most ZERO of the terms of the sum, is zero.
+constexpr double SUSPICION = 50, LOSS = 1e-8, ZERO = 1e-20;
 
 // Cuts matrices from one block of memory. Run once without a block, it counts what is needed.
 template <class L> struct Arena {
@@ -115,7 +61,8 @@ template <class L, class D, class M> class Recursion {
 
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
-    Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for
+    Matrix<L> error, added, squares;  // E and the diagonal of G above, and A ∘ A
+    Matrix<L> all_P, all_K, all_c;    // of every step, where they are asked for
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
     Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;  // for uncertain systems only
@@ -124,13 +71,13 @@ template <class L, class D, class M> class Recursion {
     V *memory = nullptr;
 
     Pack pack{};
-    E constant{};
-    Flags failed{};
+    E constant{}, lost{};  // c_h, and the error of it as E is that of P
+    Flags failed{}, suspect{}, doubtful{};
     std::int8_t status[WIDTH];
     std::int32_t failed_step[WIDTH];
 
     void carve(Arena<L> arena) {
-        for (Matrix<L> *square : {&A, &W}) *square = arena.matrix(d, d);
+        for (Matrix<L> *square : {&A, &W, &error, &squares}) *square = arena.matrix(d, d);
         all_P = arena.matrix(d, d, keep_P ? H : 1);
         if (keep_K) all_K = arena.matrix(m, d, H);
         if (problem.constants.data) all_c = arena.matrix(1, H);
@@ -138,7 +85,7 @@ template <class L, class D, class M> class Recursion {
         S = arena.matrix(m, m), Nt = arena.matrix(m, d);
         K = arena.matrix(m + L::height(d), d), F = {K.row(m), K.width, K.height - m};
         RK = arena.matrix(m + L::height(d), d), PF = {RK.row(m), RK.width, RK.height - m};
-        x = arena.matrix(1, d), diagonal = arena.matrix(1, m);
+        x = arena.matrix(1, d), added = arena.matrix(1, d), diagonal = arena.matrix(1, m);
         Q = arena.matrix(d, d, problem.Q.step ? 1 : H);
         R = arena.matrix(m, m, problem.R.step ? 1 : H);
         if (problem.N.data) N = arena.matrix(d, m, problem.N.step ? 1 : H);
@@ -203,18 +150,49 @@ template <class L, class D, class M> class Recursion {
         if (problem.constants.data) store<L>(problem.constants, 0, all_c, 1, H, pack);
     }
 
+    // G_jj but for P_jj.
+    INLINE E summed(int j) {
+        E total = L::scalar(0);
+        for (int i = 0; i < d; ++i) {
+            const E f = F.at(i, j), a = A.at(i, j);
+            total += L::absolute(P.at(i, i) * f) * (L::absolute(f) + L::absolute(a));
+        }
+        return total;
+    }
+
+    // At least two thirds of that, and quicker.
+    INLINE E roughly_summed(int j) {
+        E total = L::scalar(0);
+        for (int i = 0; i < d; ++i)
+            total += P.at(i, i) * (F.at(i, j) * F.at(i, j) + squares.at(i, j));
+        return total;
+    }
+
+    // Whether ε · error is too much for a value, which is a sum of terms as large as `terms`.
+    INLINE void doubt(E error, E value, E terms) {
+        const E size = L::absolute(value);
+        doubtful |= ~(L::at_most(error, L::scalar(LOSS / L::EPSILON) * size) |
+                      (L::at_most(size, L::scalar(L::EPSILON) * error) &
+                       L::at_most(error, L::scalar(ZERO / L::EPSILON) * terms)));
+    }
+
     // One backward pass. A number that is not finite spreads to all of P and stays, so that to look
-    // at the last P is enough; `trace` looks at every step, to tell where it began.
-    void backward(bool trace) {
-        failed = L::all(false);
-        constant = L::scalar(0);
+    // at the last P is enough; a careful pass looks at every step, to tell where it began.
+    template <bool careful> void backward() {
+        failed = suspect = doubtful = L::all(false);
+        constant = lost = L::scalar(0);
+        int probe = 0;
         P = P_of(H - 1);
         copy(P, at_step(Q, problem.Q, H - 1, d, d), d);  // P_H = Q_H, c_H = 0
-        if (trace) mark(not_finite(P, d), NOT_FINITE, H);
+        if (careful) clear(error, d);
+        for (int i = 0; careful && i < d; ++i)
+            error.at(i, i) = added.at(0, i) = L::absolute(P.at(i, i));
+        if (careful) mark(not_finite(P, d), NOT_FINITE, H);
         keep_constant(H - 1);
         for (int h = H - 2; h >= 0; --h) {
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
-            if (trace) mark(infinite(constant), NOT_FINITE, h + 1);
+            if (noisy && careful) lost += weighted_sum<L>(error, W.data, d);
+            if (careful) mark(infinite(constant), NOT_FINITE, h + 1);
             Matrix<L> R_h = at_step(R, problem.R, h, m, m), Q_h = at_step(Q, problem.Q, h, d, d);
             if (problem.N.data) transpose(Nt, at_step(N, problem.N, h, d, m), d, m);
             Matrix<L> N_t = problem.N.data ? Nt : zero;
@@ -231,32 +209,72 @@ template <class L, class D, class M> class Recursion {
                     product<L>(d, m, d, PB, zero, P, B);
                     product<L>(m, m, d, S, R_h, B, PB);
                     constant += weighted_sum<L>(S, dither.data, m);
+                    if (careful) {
+                        product<L>(d, m, d, PB, zero, error, B);
+                        product<L>(m, m, d, S, zero, B, PB);
+                        lost += weighted_sum<L>(S, dither.data, m);
+                    }
                 }
             } else {  // K = -(R + Bᵀ P B)⁻¹ (Bᵀ P A + Nᵀ)
                 product<L>(d, m, d, PB, zero, P, B);
                 product<L>(m, m, d, S, R_h, B, PB);
                 product<L>(m, d, d, K, N_t, PB, A);
-                if (trace) mark(not_finite(S, m), NOT_FINITE, h + 1);
-                mark(solve_positive<L>(S, K, &diagonal.at(0, 0), m, d), NOT_POSITIVE_DEFINITE,
-                     h + 1);
-                for (int i = 0; i < m * L::width(d); ++i) K.data[i] = -K.data[i];
+                if (careful) mark(not_finite(S, m), NOT_FINITE, h + 1);
+                const auto pivots =
+                    solve_positive<L>(S, K, &diagonal.at(0, 0), m, d, L::EPSILON / LOSS);
+                if (L::any(pivots.weak)) {
+                    mark(pivots.failed & doubtful, INACCURATE, h + 1);
+                    mark(pivots.failed, NOT_POSITIVE_DEFINITE, h + 1);
+                    suspect |= pivots.weak, doubtful |= pivots.weak;
+                }
             }
             product<L>(m, d, m, RK, N_t, R_h, K);
             product<L>(d, d, m, F, A, Bt, K);  // F = A + B K
             product<L>(d, d, d, PF, zero, P, F);
+            const E larger = careful ? L::scalar(0) : roughly_summed(probe);
+            for (int j = 0; careful && j < d; ++j) added.at(0, j) = summed(j);
             P = P_of(h);  // = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
             product<L, true>(d, d, plus(m, d), P, Q_h, K, RK);
             if (cross) product<L, true>(d, d, m, P, P, N_t, K);
             mirror_upper(P, d);
-            if (trace) mark(not_finite(P, d), NOT_FINITE, h + 1);
+            if (careful) {
+                mark(not_finite(P, d), NOT_FINITE, h + 1);
+                product<L>(d, d, d, PF, zero, error, F);
+                product<L, true>(d, d, d, error, zero, F, PF);
+                mirror_upper(error, d);
+                for (int i = 0; i < d; ++i) {
+                    added.at(0, i) += L::absolute(P.at(i, i));
+                    error.at(i, i) += added.at(0, i);
+                    doubt(error.at(i, i), P.at(i, i), added.at(0, i));
+                }
+            } else {
+                suspect |= L::above(larger, L::scalar(SUSPICION) * P.at(probe, probe));
+                probe = probe + 1 < d ? probe + 1 : 0;
+            }
             if (keep_K) copy(all_K.copy_number(h), K, m);
             keep_constant(h);
         }
-        if (!trace && L::any(not_finite(P, d) | infinite(constant))) backward(true);
+        if (careful)
+            doubt(lost, constant, L::scalar(0));
+        else if (L::any(not_finite(P, d) | infinite(constant)))
+            trace();
     }
 
-    void expected_cost() {  // J = xᵀ P_1 x + c_1
+    void trace() {
+        const Flags suspected = suspect;
+        backward<true>();
+        suspect = suspected;
+    }
+
+    template <bool careful> void expected_cost() {  // J = xᵀ P_1 x + c_1
         const E J = quadratic_form(constant, P, x, d);
+        E terms = L::absolute(constant);
+        for (int i = 0; i < d; ++i)
+            terms += x.at(0, i) * x.at(0, i) * (careful ? added.at(0, i) : L::absolute(P.at(i, i)));
+        if (careful)
+            doubt(quadratic_form(lost, error, x, d), J, terms);
+        else
+            suspect |= L::above(terms, L::scalar(SUSPICION) * L::absolute(J));
         for (int l = 0; l < pack.count; ++l) problem.cost.data[pack.member[l]] = L::member(J, l);
     }
 
@@ -312,12 +330,14 @@ template <class L, class D, class M> class Recursion {
     Recursion(const Recursion &) = delete;
     Recursion &operator=(const Recursion &) = delete;
 
-    void solve(const Pack &members) {
+    template <bool careful> void solve(const Pack &members) {
         pack = members;
         for (int l = 0; l < WIDTH; ++l) status[l] = SOLVED, failed_step[l] = 0;
         load<L>(A, problem.A, 0, d, d, pack);
         load<L>(B, problem.B, 0, d, m, pack);
         transpose(Bt, B, d, m);
+        for (int i = 0; i < d; ++i)
+            for (int j = 0; j < d; ++j) squares.at(i, j) = A.at(i, j) * A.at(i, j);
         if (noisy) load<L>(W, problem.noise, 0, d, d, pack);
         for (int r = 0; uncertain && r < d; ++r) {
             const int y = d + m;
@@ -332,14 +352,17 @@ template <class L, class D, class M> class Recursion {
                         Cuu.copy_number(r).at(i - d, j - d) = C.at(i, j);
         }
         if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
-        backward(false);
+        backward<careful>();
         store_kept();
-        if (problem.cost.data) expected_cost();
+        if (problem.cost.data) expected_cost<careful>();
         if (gradient) forward();
         for (int l = 0; l < pack.count; ++l) {
+            if (problem.refine && status[l] == SOLVED &&
+                L::flagged(careful ? doubtful : suspect, l))
+                status[l] = careful ? INACCURATE : SUSPECT;
             problem.status[pack.member[l]] = status[l];
             problem.failed_step[pack.member[l]] = failed_step[l];
-            if (L::flagged(failed, l)) blank_out(l);
+            if (status[l] != SOLVED && status[l] != SUSPECT) blank_out(l);
         }
     }
 };

@@ -10,12 +10,14 @@ constexpr int LARGE = 24;  // states from which Rows are quicker than Lanes (mea
 template <class L, class D, class M>
 void solve_range(const Problem &problem, D d, M m, std::int64_t first, std::int64_t last) {
     Recursion<L, D, M> recursion(problem, d, m);
-    for (std::int64_t at = first; at < last; at += L::MEMBERS) {
-        Pack pack;
-        pack.count = last - at < L::MEMBERS ? int(last - at) : L::MEMBERS;
-        for (int l = 0; l < WIDTH; ++l) pack.member[l] = at + (l < pack.count ? l : pack.count - 1);
-        recursion.solve(pack);
-    }
+    in_packs<L>(
+        problem, first, last, [](int) { return true; },
+        [&](const Pack &pack) { recursion.template solve<false>(pack); });
+    if (!problem.refine) return;
+    in_packs<L>(
+        problem, first, last, [](int status) { return status == SUSPECT; },
+        [&](const Pack &pack) { recursion.template solve<true>(pack); });
+    refine_members(problem, first, last);
 }
 
 }  // namespace

@@ -15,7 +15,9 @@ struct Result {
     std::int64_t step = 0;
 };
 
-enum Status : std::int8_t { SOLVED = 0, NOT_POSITIVE_DEFINITE = 1, NOT_FINITE = 2 };
+// INACCURATE: too many digits were lost for results that are good to 1e-6.
+// SUSPECT never leaves recursions.cpp.
+enum Status : std::int8_t { SOLVED, NOT_POSITIVE_DEFINITE, NOT_FINITE, INACCURATE, SUSPECT };
 
 struct Problem {
     std::int64_t batch = 0;
@@ -24,6 +26,7 @@ struct Problem {
     Operand policy;                       // gains to be evaluated; null: find the optimal ones
     Operand dither;       // covariance of what is added to the policy's inputs, or null
     Operand covariances;  // of each row of [A, B] itself, (d, d+m, d+m); or null
+    bool refine = true;   // whether members that lose many digits are solved again, with more
     Result gains, values, constants, cost, dA, dB;
     std::int8_t *status = nullptr;        // a Status for each member
     std::int32_t *failed_step = nullptr;  // the step h = 1..H where it failed, 0 if it did not
@@ -31,11 +34,15 @@ struct Problem {
 
 // Members first..last-1 of the problem. One version for every kind of processor; the results for
 // a member depend on nothing but that member, so any split of the batch gives the same bits.
-using Solver = void (*)(const Problem &, std::int64_t first, std::int64_t last);
+using Solver = void(const Problem &, std::int64_t first, std::int64_t last);
 
-namespace baseline {
-void solve_members(const Problem &, std::int64_t first, std::int64_t last);
-}
-namespace avx2 {
-void solve_members(const Problem &, std::int64_t first, std::int64_t last);
-}
+// solve_members leaves those to refine_members that lose too many digits (INACCURATE, or perhaps
+// wrongly NOT_POSITIVE_DEFINITE), which solves them again with twice as many.
+#define RECURSIONS_OF(target) \
+    namespace target {        \
+    Solver solve_members;     \
+    Solver refine_members;    \
+    }
+RECURSIONS_OF(baseline)
+RECURSIONS_OF(avx2)
+#undef RECURSIONS_OF

@@ -37,6 +37,7 @@ typedef double V __attribute__((vector_size(32)));
 typedef long long Mask __attribute__((vector_size(32)));  // -1 where true, 0 where not
 
 INLINE V choose(Mask f, V a, V b) { return f ? a : b; }
+INLINE V absolute(V a) { return V(Mask(a) & 0x7fffffffffffffff); }
 
 // Four vectors of four: out[l] has the l-th entry of each.
 INLINE void transpose_four(const V *in, V *out) {
@@ -90,6 +91,10 @@ INLINE Mask &operator|=(Mask &a, Mask b) { return a = a | b; }
 
 INLINE V choose(Mask f, V a, V b) {
     return V{f[0] ? a[0] : b[0], f[1] ? a[1] : b[1], f[2] ? a[2] : b[2], f[3] ? a[3] : b[3]};
+}
+
+INLINE V absolute(V a) {
+    return V{std::fabs(a[0]), std::fabs(a[1]), std::fabs(a[2]), std::fabs(a[3])};
 }
 
 INLINE void transpose_four(const V *in, V *out) {

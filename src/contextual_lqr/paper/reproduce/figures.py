@@ -14,6 +14,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.machine import as_system
+from contextual_lqr.figures import GREY, PALETTE, figure_style
 from contextual_lqr.fleets import Fleet, true_decoder, true_system
 from contextual_lqr.lqr.rollout import simulate
 from contextual_lqr.lqr.solve import solve
@@ -21,7 +22,7 @@ from contextual_lqr.paper.reproduce.claims import idle_regret
 from contextual_lqr.paper.reproduce.config import Setting, Trial
 from contextual_lqr.paper.reproduce.summary import Measurements, median
 from contextual_lqr.paper.reproduce.trial import bench, learn
-from contextual_lqr.paper.style import GREY, PALETTE, figure_style, save_figure
+from contextual_lqr.paper.style import save_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

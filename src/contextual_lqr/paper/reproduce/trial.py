@@ -22,7 +22,7 @@ from contextual_lqr.belief.confidence import (
 from contextual_lqr.fleets import Fleet, path_following, true_decoder
 from contextual_lqr.paper.play import Played, play
 from contextual_lqr.paper.reproduce.config import Config, Setting, Trial
-from contextual_lqr.paper.score import Machines
+from contextual_lqr.paper.score import TrueMachines
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
@@ -53,8 +53,8 @@ class Bench(NamedTuple):
     """What all trials of a setting share: the fleet, its training machines, its test machines."""
 
     fleet: Fleet
-    training: Machines
-    test: Machines
+    training: TrueMachines
+    test: TrueMachines
 
 
 class Episode(NamedTuple):
@@ -73,8 +73,8 @@ def bench(config: Config, setting: Setting) -> Bench:
     fleet = path_following(
         *setting, config.horizon, config.noise, config.masses, config.start, closed
     )
-    training = Machines(fleet, {"mass": config.training_masses()})
-    return Bench(fleet, training, Machines(fleet, {"mass": config.unseen_masses()}))
+    training = TrueMachines(fleet, {"mass": config.training_masses()})
+    return Bench(fleet, training, TrueMachines(fleet, {"mass": config.unseen_masses()}))
 
 
 def agent_for(config: Config, trial: Trial, fleet: Fleet) -> tuple[Agent, BetaRule]:

@@ -11,7 +11,8 @@ import polars as pl
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.paper.style import PALETTE, figure_style, save_figure
+from contextual_lqr.figures import PALETTE, figure_style
+from contextual_lqr.paper.style import save_figure
 from contextual_lqr.paper.verify.checks import RULES, binned, by_run
 from contextual_lqr.theory import Regularity, regret_bound, suboptimality_bound
 

@@ -23,7 +23,7 @@ from contextual_lqr.belief.machine import as_system
 from contextual_lqr.checks import require
 from contextual_lqr.fleets import path_following, true_decoder, true_system
 from contextual_lqr.lqr.solve import solve
-from contextual_lqr.paper.score import Machines
+from contextual_lqr.paper.score import TrueMachines
 from contextual_lqr.paper.verify.bounded import play_within
 from contextual_lqr.planning import Optimism
 from contextual_lqr.theory import Regularity, log_det_bound, regularity
@@ -159,7 +159,7 @@ def run(job: Job) -> pl.DataFrame:
         G = fleet.context_map.matrix(context)
         episode = play_within(plan.policy, system, G, fleet.start, r.c_x, shocks)
         row |= _steps(episode.rows, plausible, truth, plan.theta, keep=not job.long)
-        agent.tell(context, episode.trajectory)
+        agent.tell(plan, episode.trajectory)
         if not job.long:
             literal.update(context, episode.trajectory)
         log_det = agent.decoder.log_det - r.columns * float(np.log(r.regularisation))
@@ -168,7 +168,7 @@ def run(job: Job) -> pl.DataFrame:
         contexts.append(context)
         played.append(plan.theta)
         estimates.append(plausible.estimate)
-    machines = Machines(fleet, contexts)
+    machines = TrueMachines(fleet, contexts)
     solution = solve(as_system(np.array(played) @ machines.matrices, fleet.noise), fleet.cost)
     scores = {
         "optimal": machines.optimal_costs,
@@ -177,7 +177,7 @@ def run(job: Job) -> pl.DataFrame:
     }
     if job.long:  # contexts that no run has met, the same for all runs
         others = np.random.default_rng([20, 99])
-        unseen = Machines(fleet, [fleet.sample_context(others) for _ in range(settings.unseen)])
+        unseen = TrueMachines(fleet, [fleet.sample_context(others) for _ in range(settings.unseen)])
         scores["unseen"] = unseen.control_errors(np.array(played)).mean(1)
         scores["unseen_estimate"] = unseen.control_errors(np.array(estimates)).mean(1)
     labels = {

@@ -1,0 +1,109 @@
+"""A decoder as numbers that a file can hold, and the decoder of such numbers again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.evidence import Digests
+from contextual_lqr.belief.machine_store import MachineStore
+from contextual_lqr.belief.regression import Regression, listed
+from contextual_lqr.checks import require
+from contextual_lqr.context import ContextMap, context_map_from
+from contextual_lqr.errors import FormatError, OwnRuleError
+
+if TYPE_CHECKING:
+    from contextual_lqr.belief.decoder import Decoder
+
+FORMAT_VERSION = 2
+
+
+def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
+    """All that a decoder is: what JSON can hold, and its arrays."""
+    machines, regression = decoder._machines, decoder._regression
+    store = None if machines is None else machines.store
+    given = None if machines is None else machines.given
+    state = {
+        "context_map": decoder.context_map.describe(),
+        "regularisation": decoder.regularisation,
+        "noise_level": np.asarray(decoder.noise_level).tolist(),
+        "episodes": decoder.episodes,
+        "rows": decoder.rows,
+        "ignored_rows": decoder.ignored_rows,
+        "repeats": decoder.repeats,
+        "sizes": None if regression is None else (regression.p, regression.d),
+        "known": listed(decoder.known),
+        "deviations": "estimated" if machines is not None and given is None else None,
+        "machines": None if store is None else (store.states, store.inputs),
+    }
+    arrays = {"data": np.zeros((0, 0)) if regression is None else regression.data}
+    arrays["digests"] = decoder._digests.array()
+    if given is not None:
+        arrays["deviations"] = given
+    if store is not None:
+        arrays |= store.arrays()
+    return state, arrays
+
+
+def restored(
+    kind: type[Decoder],
+    state: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    given: ContextMap | None,
+    name: str,
+) -> Decoder:
+    """The decoder of a state; `name` says in an error where it came from."""
+    context_map = given
+    try:
+        if context_map is None and state["context_map"] is not None:
+            context_map = context_map_from(state["context_map"])
+        if context_map is not None:
+            return _restored(kind, state, arrays, context_map)
+    except (KeyError, TypeError, ValueError) as error:
+        what = "is damaged" if given is None else "does not fit the context_map given"
+        raise FormatError(f"{name} {what}: {error}") from error
+    raise OwnRuleError(
+        f"{name} was learnt with a context map of Python functions, which cannot be written "
+        "down: give the same one as context_map="
+    )
+
+
+def _restored(
+    kind: type[Decoder],
+    state: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    context_map: ContextMap,
+) -> Decoder:
+    decoder = kind(
+        context_map,
+        state["regularisation"],
+        noise_level=state["noise_level"],
+        known={int(i): row for i, row in state.get("known", {}).items()},
+        deviations=arrays.get("deviations", state["deviations"]),
+    )
+    decoder._digests = Digests.from_array(arrays["digests"])
+    for name in ("episodes", "rows", "ignored_rows", "repeats"):
+        count = state[name]
+        require(type(count) is int and count >= 0, f"its {name} is {count!r}")
+    decoder.episodes, decoder.repeats = state["episodes"], state["repeats"]
+    if state["sizes"] is None:
+        return decoder
+    p, d = state["sizes"]
+    data, shape = arrays["data"], context_map.shape
+    require(type(p) is int and type(d) is int and p > 0 and d > 0, f"its sizes are {p}, {d}")
+    require(shape is None or shape[:2] == (p, d), f"Θ is {(d, p)}, but the map's (p, d, m) {shape}")
+    require(
+        data.shape == (p + d, p + d) and data.dtype == np.float64 and np.isfinite(data).all(),
+        f"its factor is no finite ({p + d}, {p + d}) array of doubles",
+    )
+    require(not np.tril(data, -1).any(), "its factor is not triangular")
+    decoder._regression = Regression(
+        p, data, decoder.regularisation, decoder.known, state["rows"], state["ignored_rows"]
+    )
+    if state["machines"] and decoder._machines is not None:
+        states, inputs = state["machines"]
+        decoder._machines.store = MachineStore.from_arrays(states, inputs, dict(arrays))
+    return decoder

@@ -1,0 +1,111 @@
+"""Episodes as rows: many of equal length side by side, z = G [x; u] beside x', a label for each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.factors import block_rows
+from contextual_lqr.checks import record, require
+from contextual_lqr.context import ContextMap
+from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.problem import Trajectory
+
+Group = tuple[Array, Trajectory]  # places in a sequence, and the episodes that stand there
+
+
+def grouped(trajectories: Sequence[Trajectory] | Trajectory) -> list[Group]:
+    """Episodes of equal sizes stacked into one, with their places in the sequence."""
+    if isinstance(trajectories, Trajectory):
+        if trajectories.states.ndim != 3:
+            raise InputError(
+                "update_many takes trajectories of shape (n, H, d), not "
+                f"{trajectories.states.shape}"
+            )
+        return [(np.arange(len(trajectories.states)), trajectories)]
+    places: dict[tuple[int, ...], list[int]] = {}
+    for i, one in enumerate(trajectories):
+        require(
+            isinstance(one, Trajectory) and one.states.ndim == 2,
+            f"trajectory {i} must be one episode, states of shape (H, d)",
+        )
+        places.setdefault((*one.states.shape, one.inputs.shape[1]), []).append(i)
+    return [
+        (
+            np.array(members),
+            _stacked(
+                np.stack([trajectories[i].states for i in members]),
+                np.stack([trajectories[i].inputs for i in members]),
+            ),
+        )
+        for members in places.values()
+    ]
+
+
+def alone(trajectory: Trajectory) -> Group:
+    """One episode as a group."""
+    return np.zeros(1, np.int64), _stacked(trajectory.states[None], trajectory.inputs[None])
+
+
+def without_repeats(groups: Sequence[Group], repeated: Bool[Array, " n"]) -> list[Group]:
+    """The groups without the episodes that are repeats, `repeated` in the order of the groups."""
+    fresh, place = [], 0
+    for members, group in groups:
+        kept = ~repeated[place : place + len(members)]
+        place += len(members)
+        if kept.any():
+            fresh.append((members[kept], _stacked(group.states[kept], group.inputs[kept])))
+    return fresh
+
+
+def rows_of(groups: Sequence[Group], G: Float[Array, "n p y"]) -> Iterator[Float[Array, "rows k"]]:
+    """The rows [z x'] of all, in blocks that stay in the processor's cache."""
+    for members, group in groups:
+        columns = G.shape[1] + group.states.shape[2]
+        size = max(1, block_rows(columns) // len(group))
+        for i in range(0, len(members), size):
+            some = slice(i, i + size)
+            yield episode_rows(G[members[some]], group.states[some], group.inputs[some])
+
+
+def episode_rows(
+    G: Float[Array, "*batch p y"], states: Float[Array, "*batch H d"], inputs: Float[Array, ...]
+) -> Float[Array, "rows k"]:
+    """The rows [z x'] of episodes, z = G [x; u]."""
+    p, d = G.shape[-2], states.shape[-1]
+    rows = np.empty((*inputs.shape[:-1], p + d))
+    with np.errstate(over="ignore", invalid="ignore"):  # refused later
+        rows[..., :p] = np.concatenate((states[..., :-1, :], inputs), -1) @ G.swapaxes(-1, -2)
+    rows[..., p:] = states[..., 1:, :]
+    return rows.reshape(-1, p + d)
+
+
+def sized_for(context_map: ContextMap, trajectory: Trajectory, name: str) -> ContextMap:
+    """The map for machines of the trajectory's sizes, if both fit together."""
+    if trajectory.states.shape[-2] < 2:
+        raise InputError(f"{name}: states holds one state only, but an episode has at least two")
+    d, m = trajectory.states.shape[-1], trajectory.inputs.shape[-1]
+    if context_map.states in (None, d) and context_map.inputs in (None, m):
+        sized = (context_map.states, context_map.inputs) == (d, m)
+        return context_map if sized else context_map.sized(d, m)
+    raise InputError(
+        f"{name} has states of {d} coordinates and inputs of {m}, but the decoder is for "
+        f"{context_map.states} and {context_map.inputs}"
+    )
+
+
+def machine_labels(machine: Any, count: int, of: str) -> list[str | None]:
+    """A label for each, or None: each episode is another machine."""
+    if machine is None or isinstance(machine, str):
+        return [machine] * count
+    labels = list(machine)
+    require(len(labels) == count, f"there are {count} {of}, but {len(labels)} labels in machine")
+    return [None if label is None else str(label) for label in labels]
+
+
+def _stacked(states: Float[Array, "n H d"], inputs: Float[Array, "n steps m"]) -> Trajectory:
+    return record(object.__new__(Trajectory), states=states, inputs=inputs)

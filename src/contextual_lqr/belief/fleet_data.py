@@ -1,0 +1,381 @@
+"""The data of a fleet, as they come in: episodes and rows, each counted once, none half.
+
+Every step of every episode is one row of a linear regression, x' = Θ z + w with z = G [x; u]. All
+that the rows say is held in one triangular factor (`regression.py`), found by QR and never by
+forming zzᵀ; so the data of two sites merge by QR of the one factor on top of the other. What each
+machine has shown is kept apart as well (`fleet_machines.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import wraps
+from threading import RLock
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+from jaxtyping import Float, Int64
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.episodes import (
+    Group,
+    alone,
+    grouped,
+    machine_labels,
+    rows_of,
+    sized_for,
+    without_repeats,
+)
+from contextual_lqr.belief.evidence import Digests, episode_digests, table_digest
+from contextual_lqr.belief.factors import block_rows, tall_triangle, triangle
+from contextual_lqr.belief.fleet_machines import FleetMachines
+from contextual_lqr.belief.merging import require_mergeable
+from contextual_lqr.belief.regression import (
+    Regression,
+    as_known_rows,
+    as_noise_level,
+    as_regularisation,
+    factor_of,
+)
+from contextual_lqr.checks import as_numbers, require
+from contextual_lqr.context import ContextMap
+from contextual_lqr.errors import ContextError, InputError
+from contextual_lqr.lqr.problem import Trajectory
+
+_EPSILON = float(np.finfo(np.float64).eps)
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Data = TypeVar("Data", bound="FleetData")
+
+
+def _one_at_a_time(method: Method) -> Method:
+    """Threads that teach one decoder wait for one another."""
+
+    @wraps(method)
+    def guarded(self: FleetData, *given: Any, **named: Any) -> Any:
+        with self._lock:
+            return method(self, *given, **named)
+
+    return guarded  # type: ignore[return-value]
+
+
+class FleetData:
+    """What a fleet has shown; `Decoder` says what the arguments are, and what the data say."""
+
+    def __init__(
+        self,
+        context_map: ContextMap,
+        regularisation: float = 1.0,
+        *,
+        noise_level: ArrayLike | None = None,
+        known: Mapping[int, ArrayLike] | None = None,
+        deviations: Literal["estimated"] | ArrayLike | None = "estimated",
+    ) -> None:
+        self.regularisation = as_regularisation(regularisation)
+        if not isinstance(context_map, ContextMap):
+            raise InputError(
+                f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}"
+            )
+        self.context_map = context_map
+        level = np.sqrt(regularisation) if noise_level is None else noise_level
+        self.noise_level = as_noise_level(level)
+        self.known: Mapping[int, Array] = as_known_rows(known, context_map.shape) if known else {}
+        self.episodes = 0
+        self.repeats = 0  # episodes, or tables of rows, that had been learnt before
+        self.kept: dict[Any, Any] = {}  # what others computed from it; gone when data come
+        self._digests = Digests()
+        self._regression: Regression | None = None  # once there are rows
+        self._machines = None if deviations is None else FleetMachines(deviations)
+        self._lock = RLock()
+
+    @property
+    def rows(self) -> int:
+        """How many steps were learnt from."""
+        return 0 if self._regression is None else self._regression.rows
+
+    @property
+    def ignored_rows(self) -> int:
+        """How many steps were so large that rounding drowned the noise."""
+        return 0 if self._regression is None else self._regression.ignored
+
+    @_one_at_a_time
+    def update(
+        self,
+        context: Any,
+        trajectory: Trajectory,
+        machine: str | None = None,
+        *,
+        allow_repeats: bool = False,
+    ) -> None:
+        """Learn from one episode; all of it, or, if anything is wrong, nothing.
+
+        Parameters
+        ----------
+        context
+            The context of the machine that played it.
+        trajectory : Trajectory
+            What was played.
+        machine : str, optional
+            The label of the machine; without one, it is another machine.
+        allow_repeats : bool
+            Learn from an episode that was learnt before once more, instead of counting it in
+            `repeats`.
+
+        Raises
+        ------
+        InputError
+            If context, trajectory and decoder do not fit together.
+        """
+        if trajectory.states.ndim != 2:
+            raise InputError(
+                "update takes one episode, states of shape (H, d), but has shape "
+                f"{trajectory.states.shape}; update_many takes many"
+            )
+        context_map = sized_for(self.context_map, trajectory, "the trajectory")
+        G = context_map.matrix(context)[None]
+        self._learn_episodes(context_map, G, [alone(trajectory)], [machine], allow_repeats)
+
+    @_one_at_a_time
+    def update_many(
+        self,
+        contexts: Sequence[Any] | Mapping[str, Any],
+        trajectories: Sequence[Trajectory] | Trajectory,
+        machine: str | Sequence[str | None] | None = None,
+        *,
+        allow_repeats: bool = False,
+    ) -> None:
+        """Learn from many episodes in one QR: all of them, or, if anything is wrong, none.
+
+        Parameters
+        ----------
+        contexts
+            A context for each, or a mapping from names to arrays of n values.
+        trajectories
+            A sequence, whose lengths may differ, or one `Trajectory` of shape (n, H, d).
+        machine
+            The label of the one machine that played them all, or a label for each.
+        allow_repeats
+            As for `update`.
+        """
+        groups = grouped(trajectories)
+        count = sum(len(members) for members, _ in groups)
+        context_map = self.context_map
+        for members, group in groups:
+            context_map = sized_for(context_map, group, f"trajectory {members[0]}")
+        if not count and not len(contexts):
+            return
+        G = context_map.matrices(contexts)
+        require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
+        labels = machine_labels(machine, count, "trajectories")
+        self._learn_episodes(context_map, G, groups, labels, allow_repeats)
+
+    def _learn_episodes(
+        self,
+        context_map: ContextMap,
+        G: Float[Array, "n p y"],
+        groups: list[Group],
+        labels: Sequence[str | None],
+        allow_repeats: bool,
+    ) -> None:
+        digests = np.concatenate(
+            [episode_digests(G[members], one.states, one.inputs) for members, one in groups]
+        )
+        repeats = 0
+        if not allow_repeats and (repeated := self._digests.known(digests)).any():
+            repeats = int(repeated.sum())
+            groups = without_repeats(groups, repeated)
+        if groups:
+            factored, fresh = self._factored(rows_of(groups, G)), len(digests) - repeats
+            self._learn(context_map, *factored, G.shape[1], fresh)
+            self._digests.add(digests)
+            if self._machines is not None:
+                self._machines.add_episodes(context_map, G, groups, labels, self._limit)
+        self.repeats += repeats
+
+    def update_rows(
+        self,
+        contexts: Mapping[str, Any] | Sequence[Any],
+        states: ArrayLike,
+        inputs: ArrayLike,
+        next_states: ArrayLike,
+        *,
+        episodes: int = 0,
+        machine: str | Sequence[str | None] | None = None,
+        allow_repeats: bool = False,
+    ) -> None:
+        """Learn from single steps: all of them, or, if anything is wrong, none.
+
+        Parameters
+        ----------
+        contexts
+            The context of each row, best as one mapping from names to arrays.
+        states, inputs, next_states : array_like, (n, d), (n, m) and (n, d)
+            Where each step began, what was played, and where it led.
+        episodes : int
+            How many episodes began among these rows.
+        machine
+            The label of the one machine they are of, or a label for each row.
+        allow_repeats
+            As for `update`, of the table as a whole.
+        """
+        x = as_numbers("states", states, "(n, d)", 2)
+        u = as_numbers("inputs", inputs, "(n, m)", 2)
+        next_states = as_numbers("next_states", next_states, "(n, d)", 2)
+        require(
+            x.ndim == u.ndim == 2 and x.shape == next_states.shape and len(u) == len(x),
+            "update_rows takes states (n, d), inputs (n, m) and next_states (n, d), not "
+            f"{x.shape}, {u.shape} and {next_states.shape}",
+        )
+        self.update_columns(
+            contexts,
+            list(x.T),
+            list(u.T),
+            list(next_states.T),
+            episodes=episodes,
+            machine=machine,
+            allow_repeats=allow_repeats,
+        )
+
+    @_one_at_a_time
+    def update_columns(
+        self,
+        contexts: Any,
+        states: Sequence[Array],
+        inputs: Sequence[Array],
+        next_states: Sequence[Array],
+        *,
+        chosen: Int64[Array, " some"] | None = None,
+        episodes: int = 0,
+        machine: str | Sequence[str | None] | None = None,
+        allow_repeats: bool = False,
+    ) -> None:
+        """`update_rows` for a table's columns, d, m and d of them, of one length.
+
+        If rows are `chosen`, by their places, the others are as if they were not there; `contexts`
+        then is a mapping from names to arrays.
+        """
+        context_map, sizes = self.context_map, (len(states), len(inputs))
+        if (context_map.states, context_map.inputs) != sizes:
+            context_map = context_map.sized(*sizes)
+        count = len(states[0]) if chosen is None else len(chosen)
+        if not count:
+            return
+        masked = any(map(np.ma.is_masked, (*states, *inputs, *next_states)))
+        require(not masked, "a column has masked values: fill them or leave them out")
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # refused later
+                z = context_map.encode(contexts, states, inputs)
+        except ContextError:
+            if chosen is None:
+                raise
+            # Perhaps for a row that is not chosen.
+            few = {name: np.asarray(contexts[name])[chosen] for name in contexts}
+            parts = ([one[chosen] for one in some] for some in (states, inputs, next_states))
+            if machine is not None and not isinstance(machine, str):
+                machine = [machine[i] for i in chosen.tolist()]
+            return self.update_columns(
+                few, *parts, episodes=episodes, machine=machine, allow_repeats=allow_repeats
+            )
+        labels = machine_labels(machine, len(states[0]), "rows")
+        columns = [*z, *next_states]
+        data, used, ignored = tall_triangle(columns, chosen, self._limit), count, 0
+        digest = table_digest(data, columns, chosen)
+        if not allow_repeats and self._digests.known(digest).any():
+            self.repeats += 1
+            return None
+        if data is not None:
+            data = data if self._regression is None else triangle(self._regression.data, data)
+        else:
+            table = np.stack([one if chosen is None else one[chosen] for one in columns])
+            size = block_rows(len(columns))
+            blocks = (table[:, i : i + size].T for i in range(0, count, size))
+            data, used, ignored = self._factored(blocks)
+        self._learn(context_map, data, used, ignored, len(z), episodes)
+        self._digests.add(digest)
+        if self._machines is not None:
+            self._machines.add_columns(
+                context_map, contexts, labels, states, inputs, next_states, chosen, self._limit
+            )
+
+    def _factored(self, blocks: Iterable[Array]) -> tuple[Array, int, int]:
+        before = None if self._regression is None else self._regression.data
+        return factor_of(blocks, self._limit, before)
+
+    def _learn(
+        self,
+        context_map: ContextMap,
+        data: Array,
+        used: int,
+        ignored: int,
+        p: int,
+        episodes: int,
+    ) -> None:
+        """Hold the factor of all rows, old and new."""
+        used, ignored = used + self.rows, ignored + self.ignored_rows
+        self.context_map = context_map
+        self._regression = Regression(p, data, self.regularisation, self.known, used, ignored)
+        self.episodes += episodes
+        self._forget()
+
+    @_one_at_a_time
+    def merge(self, other: FleetData, *, allow_repeats: bool = False) -> None:
+        """Take in all that another decoder of the same fleet has learnt, as if it were ours.
+
+        Parameters
+        ----------
+        other : Decoder
+            It stays as it is.
+        allow_repeats : bool
+            Merge even if both have learnt from the same episodes, which then count twice.
+
+        Raises
+        ------
+        InputError
+            If they differ in context map, λ, noise level or known rows, or share episodes.
+        """
+        require(isinstance(other, type(self)), f"only a Decoder can be merged, not {other!r}")
+        mine = require_mergeable(self, other, allow_repeats)
+        if other._regression is not None:
+            joint = other._regression
+            if self._regression is not None:
+                joint = self._regression.merged(joint)
+            self.context_map, self._regression = mine, joint
+        self._digests.merge(other._digests)
+        self.episodes += other.episodes
+        self.repeats += other.repeats
+        self._forget()
+        if self._machines is not None and other._machines is not None:
+            self._machines.merge(self.context_map, other._machines)
+
+    def take_machines(self, other: FleetData, without: Collection[str]) -> None:
+        """Hold the machines that another decoder of the same data keeps apart, without some."""
+        self._machines = None if other._machines is None else other._machines.copy(without)
+        self._digests = other._digests.copy()
+        self._forget()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state, _lock=RLock())
+
+    def copy(self: Data) -> Data:
+        """An independent twin, of the same data."""
+        twin = object.__new__(type(self))
+        twin.__dict__.update(self.__dict__)  # arrays are replaced, never written into
+        twin._machines = None if self._machines is None else self._machines.copy()
+        twin.kept = dict(self.kept)
+        twin._digests = self._digests.copy()
+        twin._lock = RLock()
+        return twin
+
+    def _forget(self) -> None:
+        """What was computed from the data is not that of the data any more."""
+        self.kept = {}
+
+    @property
+    def _limit(self) -> float:
+        """The size above which a row holds nothing but rounding."""
+        level = np.asarray(self.noise_level)
+        return float(level[level > 0].min()) / _EPSILON

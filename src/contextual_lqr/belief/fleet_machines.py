@@ -1,0 +1,101 @@
+"""The machines of a fleet, kept apart, and what they say about one of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.episodes import Group
+from contextual_lqr.belief.factors import triangle
+from contextual_lqr.belief.machine_store import MachineStore, lagged_rows
+from contextual_lqr.belief.population import Population
+from contextual_lqr.checks import require
+from contextual_lqr.context import ContextMap
+from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.problem import ModelUncertainty
+
+
+class FleetMachines:
+    """What each machine has shown, and the population that all of them make up.
+
+    `given` has the covariances (d, d+m, d+m) of the machines' deviations from the fleet's law; None
+    if they are estimated.
+    """
+
+    def __init__(self, deviations: Literal["estimated"] | ArrayLike) -> None:
+        self.given: Float[Array, "d y y"] | None = None
+        if isinstance(deviations, str):
+            require(
+                deviations == "estimated",
+                f'deviations must be "estimated", None or covariances, not {deviations!r}',
+            )
+        else:
+            self.given = ModelUncertainty(deviations).covariances
+        self.store: MachineStore | None = None
+        self._population: Population | None = None
+
+    def copy(self, without: Collection[str] = ()) -> FleetMachines:
+        """The same, independent, and without the machines of some labels."""
+        twin = object.__new__(FleetMachines)
+        twin.given, twin.store, twin._population = self.given, self.store, self._population
+        if twin.store is not None:
+            twin.store = twin.store.without(without) if without else twin.store.copy()
+        if without:
+            twin._population = None
+        return twin
+
+    def add_episodes(
+        self,
+        context_map: ContextMap,
+        G: Float[Array, "n p y"],
+        groups: Sequence[Group],
+        labels: Sequence[str | None],
+        limit: float,
+    ) -> None:
+        """Hold what each machine has shown in its episode; of rows beyond the limit, nothing."""
+        store = self._changing(context_map)
+        for members, group in groups:
+            for i, x, u in zip(members.tolist(), group.states, group.inputs, strict=True):
+                rows = lagged_rows(x, u)
+                rows = rows[np.abs(rows).max(1) <= limit]
+                store.add(labels[i], context_map.condensed(G[i]), triangle(rows), len(rows))
+
+    def add_columns(self, context_map: ContextMap, *table: Any) -> None:
+        """Hold what each machine has shown in a table, as `MachineStore.add_columns` takes it."""
+        self._changing(context_map).add_columns(context_map, *table)
+
+    def merge(self, context_map: ContextMap, other: FleetMachines) -> None:
+        """Take in all machines of another."""
+        if other.store is not None:
+            self._changing(context_map).merge(other.store)
+
+    def _changing(self, context_map: ContextMap) -> MachineStore:
+        if self.store is None:
+            shape = context_map.shape
+            assert shape is not None  # something was learnt
+            self.store = MachineStore(*shape[1:])
+        self._population = None
+        return self.store
+
+    def population(
+        self, context_map: ContextMap, known: Mapping[int, Array], regularisation: float
+    ) -> Population | None:
+        """The fleet as machines that deviate from its law, if there are any."""
+        if self._population is None and self.store is not None and len(self.store):
+            factors = self.store.regressions(context_map)
+            self._population = Population.of(factors, known, regularisation, self.given)
+        return self._population
+
+    def place(self, context_map: ContextMap, label: str, G: Float[Array, "p y"]) -> int:
+        """Where a machine stands among all, if it is here."""
+        place = None
+        if self.store is not None:
+            place = self.store.place(label, context_map.condensed(G))
+        if place is None:
+            raise InputError(f"there are no data of a machine {label!r} with this context")
+        return place

@@ -1,0 +1,38 @@
+"""Which data can be merged: those of one fleet, learnt in one way, and each only once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from contextual_lqr.belief.regression import listed
+from contextual_lqr.checks import require
+from contextual_lqr.context import ContextMap
+
+if TYPE_CHECKING:
+    from contextual_lqr.belief.fleet_data import FleetData
+
+
+def require_mergeable(one: FleetData, other: FleetData, allow_repeats: bool) -> ContextMap:
+    """The context map of both, sized, if they can be merged."""
+    mine, theirs = one.context_map, other.context_map
+    shapes = [each.shape for each in (mine, theirs) if each.shape is not None]
+    if shapes:  # one of them may not know its sizes yet
+        mine, theirs = (each.sized(*shapes[0][1:]) for each in (mine, theirs))
+    both = one, other
+    for name, ours, its in (
+        ("context map", mine, theirs),
+        ("regularisation", *(each.regularisation for each in both)),
+        ("noise level", *(np.asarray(each.noise_level).tolist() for each in both)),
+        ("set of known rows", *(listed(each.known) for each in both)),
+        ("way with deviations", *(each._machines is not None for each in both)),
+    ):
+        require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
+    shared = one._digests.overlap(other._digests)
+    require(
+        allow_repeats or not shared,
+        f"both have learnt from the same data ({shared} episodes or tables of them), which "
+        "would count twice; if that is meant, allow repeats",
+    )
+    return mine

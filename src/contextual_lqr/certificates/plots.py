@@ -1,0 +1,206 @@
+"""Certificates as pictures: the closed loop with its band, and trust over a range of contexts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.certificates.certificate import (
+    REFUSED_EXCESS,
+    TRUSTED_EXCESS,
+    Certificate,
+)
+from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
+from contextual_lqr.checks import require
+from contextual_lqr.display import context_fact
+from contextual_lqr.figures import GREY, PALETTE, figure_style, panels
+from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.planning.plan import Plan
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+_COLOURS = {"trust": PALETTE[2], "caution": PALETTE[4], "do not use": PALETTE[1]}
+
+
+def plot_closed_loop(
+    decoder: Decoder,
+    played: Certificate | Plan,
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    machine: str | None = None,
+    labels: Sequence[str | None] | None = None,
+    runs: int = 500,
+    band: float = 0.9,
+    rng: np.random.Generator | None = None,
+    figure: Figure | None = None,
+) -> list[Axes]:
+    """Draw what a controller will do on its machine: the band over plausible machines and noise.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        What was learnt.
+    played : Certificate or Plan
+        Whose policy is played, on the machine with its context.
+    cost : QuadraticCost
+        The task, whose length is that of the runs.
+    start : array_like, (d,)
+        The state in which they start.
+    machine : str, optional
+        The label of a machine that has data of its own.
+    labels : sequence of str or None, optional
+        What the states and inputs are called, in this order; None for one that is not drawn.
+        `description.labels` has them for a fleet that was fitted.
+    runs : int
+        On how many plausible machines it is played.
+    band : float
+        The share of them that the band holds.
+    rng : numpy.random.Generator, optional
+        Where the draws come from; by default they are always the same.
+    figure : matplotlib.figure.Figure, optional
+        What to draw into; otherwise a new figure of pyplot.
+
+    Returns
+    -------
+    list of matplotlib.axes.Axes
+        One for each state and input.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together.
+    MissingExtraError
+        If Matplotlib is not installed.
+    """
+    rng = np.random.default_rng(0) if rng is None else rng
+    belief = decoder.machine(played.context, machine)
+    seen = predict_closed_loop(belief, cost, start, rng, policy=played.policy, runs=runs, band=band)
+    title = f"{context_fact(played.context)['context']}: band of {band:.0%}"
+    return plot_prediction(seen, labels=labels, title=title, figure=figure)
+
+
+def plot_prediction(
+    seen: ClosedLoopPrediction,
+    *,
+    labels: Sequence[str | None] | None = None,
+    title: str = "",
+    figure: Figure | None = None,
+) -> list[Axes]:
+    """Draw a prediction: a panel for each state and input that has a label."""
+    d, m = seen.states.shape[2], seen.inputs.shape[2]
+    names = [f"x{i + 1}" for i in range(d)] + [f"u{i + 1}" for i in range(m)]
+    labels = names if labels is None else labels
+    require(len(labels) == d + m, f"labels must be {d + m}, one for each state and input")
+    shown = [k for k in range(d + m) if labels[k] is not None]
+    with figure_style():
+        drawn = panels(figure, len(shown), min(3, len(shown)), 3.2, 2.2)
+        for k, axes in zip(shown, drawn, strict=True):
+            band, expected = (
+                (seen.states[..., k], seen.expected_states[:, k])
+                if k < d
+                else (seen.inputs[..., k - d], seen.expected_inputs[:, k - d])
+            )
+            steps, colour = np.arange(1, len(expected) + 1), PALETTE[0 if k < d else 1]
+            axes.fill_between(steps, band[0], band[2], color=colour, alpha=0.25, linewidth=0)
+            axes.plot(steps, band[1], color=colour, linewidth=1.5, label="median")
+            axes.plot(steps, expected, color=GREY, linewidth=1.2, linestyle="--", label="expected")
+            axes.set_ylabel(labels[k] or "")
+            axes.set_xlabel("step")
+            axes.margins(x=0.01)
+        whole = drawn[0].figure
+        handles, words = drawn[0].get_legend_handles_labels()
+        whole.legend(handles, words, loc="outside lower right", ncols=2)
+        whole.suptitle(title, x=0.01, ha="left", fontsize="medium")
+    return drawn
+
+
+def plot_certificates(
+    certificates: Sequence[Certificate],
+    name: str | None = None,
+    *,
+    label: str | None = None,
+    figure: Figure | None = None,
+) -> list[Axes]:
+    """Draw certificates over a range of contexts: the cost with its interval, and the excess.
+
+    Parameters
+    ----------
+    certificates : sequence of Certificate
+        As `certify_many` gives them.
+    name : str, optional
+        The value of the context to draw them over; needed if more than one changes.
+    label : str, optional
+        What to write at its axis, with its unit, say.
+    figure : matplotlib.figure.Figure, optional
+        What to draw into; otherwise a new figure of pyplot.
+
+    Returns
+    -------
+    list of matplotlib.axes.Axes
+        The cost, and below it the likely excess, with the limits of the verdicts.
+
+    Raises
+    ------
+    InputError
+        If there are no certificates, or it is not clear over what to draw them.
+    MissingExtraError
+        If Matplotlib is not installed.
+    """
+    at = _places(certificates, name)
+    order = np.argsort(at, kind="stable")
+    at, ordered = at[order], [certificates[i] for i in order]
+    predicted = np.array([one.predicted_cost for one in ordered])
+    low, high = np.array([one.interval for one in ordered]).T
+    excess = np.array([one.likely_excess for one in ordered])
+    with figure_style():
+        cost, above = drawn = panels(figure, 2, 1, 4.8, 2.1)
+        finite = np.isfinite(high)
+        cost.fill_between(at, low, high, where=finite, color=PALETTE[0], alpha=0.2, linewidth=0)
+        cost.plot(at, predicted, color=PALETTE[0], linewidth=1.5)
+        cost.set_ylabel("predicted cost,\nand its interval")
+        above.plot(at, excess, color=GREY, linewidth=1)
+        above.set_ylabel("likely excess")
+        for verdict, colour in _COLOURS.items():
+            some = np.array([one.verdict == verdict for one in ordered])
+            if some.any():
+                cost.plot(at[some], predicted[some], "o", color=colour, markersize=4, label=verdict)
+                above.plot(at[some], excess[some], "o", color=colour, markersize=4)
+        for limit, verdict in ((TRUSTED_EXCESS, "trust"), (REFUSED_EXCESS, "do not use")):
+            above.axhline(limit, color=_COLOURS[verdict], linewidth=1, linestyle="--")
+        for axes, values in ((cost, np.concatenate((low, high))), (above, excess)):
+            if (values[np.isfinite(values)] > 0).all():
+                axes.set_yscale("log")
+        above.yaxis.set_major_formatter(lambda value, _: f"{100 * value:g} %")
+        above.set_xlabel(label or name or _changing(certificates))
+        cost.figure.legend(*cost.get_legend_handles_labels(), loc="outside lower right", ncols=3)
+    return drawn
+
+
+def _places(certificates: Sequence[Certificate], name: str | None) -> Float[Array, " n"]:
+    """Where certificates stand on the axis of a value of their contexts."""
+    name = _changing(certificates) if name is None else name
+    contexts = [one.context for one in certificates]
+    known = all(isinstance(one, Mapping) and name in one for one in contexts)
+    require(known, f"the contexts do not all have a {name!r}")
+    return np.array([float(one[name]) for one in contexts])
+
+
+def _changing(certificates: Sequence[Certificate]) -> str:
+    """The one value of the context in which certificates differ."""
+    require(certificates, "there are no certificates to draw")
+    contexts = [one.context if isinstance(one.context, Mapping) else {} for one in certificates]
+    names = [name for name in contexts[0] if len({c.get(name) for c in contexts}) > 1]
+    require(
+        len(names) == 1,
+        f"name the value of the context to draw over: {', '.join(names) or 'none'} change",
+    )
+    return str(names[0])

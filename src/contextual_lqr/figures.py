@@ -1,0 +1,63 @@
+"""How our figures look, and a figure to draw into; Matplotlib is imported when one is drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from contextual_lqr.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, which colour-blind readers can tell apart, without the yellow, which is
+# too pale for a line on white. All but the black are seen on a dark page too.
+PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+GREY = "#8a8f99"
+
+
+@contextmanager
+def figure_style() -> Iterator[None]:
+    """Matplotlib with our fonts, colours and grid."""
+    try:
+        import matplotlib
+        from cycler import cycler
+    except ImportError as error:
+        raise MissingExtraError("Matplotlib", "plot") from error
+
+    with matplotlib.rc_context(
+        {
+            "axes.prop_cycle": cycler(color=PALETTE),
+            "axes.grid": True,
+            "axes.spines.right": False,
+            "axes.spines.top": False,
+            "axes.titlesize": "medium",
+            "figure.constrained_layout.use": True,
+            "figure.dpi": 150,
+            "font.size": 9,
+            "grid.alpha": 0.3,
+            "legend.frameon": False,
+            "svg.fonttype": "path",
+            "svg.hashsalt": "contextual-lqr",
+        }
+    ):
+        yield
+
+
+def panels(
+    figure: Figure | None, count: int, columns: int, width: float, height: float
+) -> list[Axes]:
+    """So many panels, of this size in inches, in a figure given or in a new one of pyplot."""
+    rows = -(-count // columns)
+    if figure is None:
+        from matplotlib import pyplot
+
+        figure = pyplot.figure()
+    figure.set_layout_engine("constrained")
+    figure.set_size_inches(width * columns, height * rows + 0.7)
+    grid = list(figure.subplots(rows, columns, squeeze=False).flat)
+    for axes in grid[count:]:
+        axes.set_visible(False)
+    return grid[:count]

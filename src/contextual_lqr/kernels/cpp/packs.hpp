@@ -1,0 +1,90 @@
+// The members of a batch that are solved at once, and their way out of the caller's arrays and back.
+#pragma once
+
+#include "matrix.hpp"
+#include "recursions.hpp"
+
+namespace KERNEL_TARGET {
+namespace {
+
+// Which members of the batch a pack holds; the last pack repeats its last member to be full.
+struct Pack {
+    std::int64_t member[WIDTH];
+    int count;
+};
+
+// Lanes (and Pairs): an entry of four systems.
+template <class L>
+INLINE void load(Matrix<L> to, const Operand &from, std::int64_t offset, int rows, int columns,
+                 const Pack &pack) {
+    const double *p = from.data + offset;
+    if (from.step == 0) {
+        for (int e = 0; e < rows * columns; ++e) to.data[e] = L::vector(splat(p[e]));
+        return;
+    }
+    const double *p0 = p + pack.member[0] * from.step, *p1 = p + pack.member[1] * from.step,
+                 *p2 = p + pack.member[2] * from.step, *p3 = p + pack.member[3] * from.step;
+    for (int e = 0; e < rows * columns; ++e) to.data[e] = L::vector(V{p0[e], p1[e], p2[e], p3[e]});
+}
+
+template <>
+INLINE void load<Rows>(Matrix<Rows> to, const Operand &from, std::int64_t offset, int rows,
+                       int columns, const Pack &pack) {
+    const double *p = from.data + offset + pack.member[0] * from.step;
+    for (int i = 0; i < rows; ++i) {
+        double *row = reinterpret_cast<double *>(to.row(i));
+        for (int j = 0; j < columns; ++j) row[j] = p[std::int64_t(i) * columns + j];
+        for (int j = columns; j < to.width * WIDTH; ++j) row[j] = 0;
+    }
+}
+
+template <class L>
+INLINE void store(const Result &to, std::int64_t offset, Matrix<L> from, int rows, int columns,
+                  const Pack &pack) {
+    const int entries = rows * columns;
+    double *p[WIDTH];
+    for (int l = 0; l < WIDTH; ++l) p[l] = to.data + pack.member[l] * to.step + offset;
+    int e = 0;
+    for (; e + WIDTH <= entries; e += WIDTH) {  // four entries of four systems
+        V entry[WIDTH], lane[WIDTH];
+        for (int l = 0; l < WIDTH; ++l) entry[l] = L::rounded(from.data[e + l]);
+        transpose_four(entry, lane);
+        for (int l = 0; l < WIDTH; ++l) store(p[l] + e, lane[l]);
+    }
+    for (; e < entries; ++e)
+        for (int l = 0; l < WIDTH; ++l) p[l][e] = L::rounded(from.data[e])[l];
+}
+
+template <>
+INLINE void store<Rows>(const Result &to, std::int64_t offset, Matrix<Rows> from, int rows,
+                        int columns, const Pack &pack) {
+    double *p = to.data + pack.member[0] * to.step + offset;
+    for (int i = 0; i < rows; ++i)
+        for (int j = 0; j < columns; ++j) p[std::int64_t(i) * columns + j] = from.entries(i)[j];
+}
+
+// Several matrices that lie one after the other, here and there.
+template <class L>
+INLINE void store_copies(const Result &to, Matrix<L> all, int copies, int rows, int columns,
+                         const Pack &pack) {
+    if (L::MEMBERS > 1) return store<L>(to, 0, all, copies * rows, columns, pack);
+    for (int n = 0; n < copies; ++n)
+        store<L>(to, std::int64_t(n) * rows * columns, all.copy_number(n), rows, columns, pack);
+}
+
+// Calls `solve` with packs of the members first..last-1 whose status is wanted.
+template <class L, class Wanted, class Solve>
+INLINE void in_packs(const Problem &problem, std::int64_t first, std::int64_t last, Wanted wanted,
+                     Solve solve) {
+    Pack pack{{}, 0};
+    for (std::int64_t i = first; i < last; ++i) {
+        if (wanted(problem.status[i])) pack.member[pack.count++] = i;
+        if (pack.count == 0 || (pack.count < L::MEMBERS && i + 1 < last)) continue;
+        for (int l = pack.count; l < WIDTH; ++l) pack.member[l] = pack.member[pack.count - 1];
+        solve(pack);
+        pack.count = 0;
+    }
+}
+
+}  // namespace
+}  // namespace KERNEL_TARGET

@@ -1,0 +1,106 @@
+"""An agent as numbers that a file can hold, and the agent of such numbers again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.confidence import BetaRule
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.checks import require
+from contextual_lqr.context import ContextMap
+from contextual_lqr.errors import FormatError, OwnRuleError
+from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.planning.problem import Strategy
+from contextual_lqr.planning.serialization import read, written
+
+if TYPE_CHECKING:
+    from contextual_lqr.planning.agent import Agent
+
+FORMAT_VERSION = 2
+REMEMBERED = 1024  # decoders that `output` draws from: a sample of all, once there are more
+
+
+def agent_state(agent: Agent) -> tuple[dict[str, Any], dict[str, Array]]:
+    """All that an agent is: what JSON can hold, and its arrays."""
+    decoder, arrays = agent.decoder.state()
+    arrays |= {"Q": agent.cost.Q, "R": agent.cost.R, "start": agent.start}
+    if agent.cost.N is not None:
+        arrays["N"] = agent.cost.N
+    if agent.input_bounds is not None:
+        arrays["input_bounds"] = np.stack(agent.input_bounds)
+    if agent._played:
+        arrays |= {"played": np.stack(agent._played), "estimates": np.stack(agent._estimates)}
+    state = {
+        "decoder": decoder,
+        "random": agent._rng.bit_generator.state,
+        "strategy": written(agent.strategy),
+        "beta": written(agent.beta),
+        "indefinite": agent.cost.indefinite,
+        "told_plans": agent._told_plans,
+        "own_beta": agent.beta is not None and written(agent.beta) is None,
+    }
+    return state, arrays
+
+
+def restored(
+    kind: type[Agent],
+    state: Mapping[str, Any],
+    arrays: Mapping[str, Array],
+    name: str,
+    context_map: ContextMap | None,
+    strategy: Strategy | None,
+    beta: BetaRule | None,
+) -> Agent:
+    """The agent of a state; `name` says in an error where it came from."""
+    try:
+        for what, given, own in (
+            ("strategy", strategy, state["strategy"] is None),
+            ("beta", beta, state["own_beta"]),
+        ):
+            if own and given is None:
+                raise OwnRuleError(
+                    f"{name} was saved with a {what} of your own, which cannot be written "
+                    f"down: give the same one as {what}="
+                )
+        decoder = Decoder.from_state(state["decoder"], arrays, context_map, name)
+        m = arrays["R"].shape[-1]
+        bounds = arrays.get("input_bounds")
+        require(bounds is None or bounds.shape == (2, m), "its input_bounds are no pair")
+        agent = kind(
+            decoder.context_map,
+            QuadraticCost(
+                arrays["Q"], arrays["R"], arrays.get("N"), indefinite=state["indefinite"]
+            ),
+            arrays["start"],
+            read(state["strategy"]) if strategy is None else strategy,
+            decoder.noise_level,
+            decoder.regularisation,
+            read(state["beta"]) if beta is None else beta,
+            input_bounds=None if bounds is None else (bounds[0], bounds[1]),
+        )
+        decoder.context_map = agent.decoder.context_map
+        agent.decoder = decoder
+        played, estimates = (arrays.get(n, np.zeros((0,))) for n in ("played", "estimates"))
+        require(
+            played.shape == estimates.shape
+            and (not len(played) or played.shape[1:] == decoder.estimate.shape)
+            and np.isfinite(played).all()
+            and np.isfinite(estimates).all(),
+            "its decoders played and estimated do not fit together",
+        )
+        agent._played, agent._estimates = list(played), list(estimates)
+        agent._told_plans = state["told_plans"]
+        require(
+            type(agent._told_plans) is int and agent._told_plans >= len(played) <= REMEMBERED,
+            f"it counts {agent._told_plans!r} plans, and holds {len(played)}",
+        )
+        agent._rng.bit_generator.state = state["random"]
+    except (FormatError, OwnRuleError):
+        raise
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise FormatError(f"{name} is damaged: {error}") from error
+    return agent

@@ -1,0 +1,104 @@
+"""One episode being played: an agent that acts and observes, step by step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.checks import as_numbers, frozen, record, require
+from contextual_lqr.lqr.problem import QuadraticCost, Trajectory
+from contextual_lqr.planning.plan import Plan
+from contextual_lqr.planning.problem import PlanningProblem
+
+if TYPE_CHECKING:
+    from contextual_lqr.planning.agent import Agent
+
+
+class Episode:
+    """One episode being played on a machine, step by step."""
+
+    def __init__(self, agent: Agent, context: Any, adapt: str, problem: PlanningProblem) -> None:
+        self._agent, self._context, self._problem = agent, context, problem
+        self._steps = problem.cost.horizon - 1
+        self._limit = getattr(agent.strategy, "state_limit", None)
+        self._states: list[Array] = []
+        self._inputs: list[Array] = []
+        self.plan: Plan | None = None  # of adapt="episode"
+        self._believed: Decoder | None = None
+        if adapt == "step":
+            self._believed = agent.decoder.copy()
+        else:
+            self.plan = agent.ask(context, start=problem.start, cost=problem.cost)
+        self._stopped = False
+
+    @property
+    def finished(self) -> bool:
+        """Whether the horizon is reached, or the state has left the strategy's limit."""
+        return self._stopped or len(self._states) > self._steps
+
+    def act(self, state: ArrayLike) -> Float[Array, " m"]:
+        """The input to play in this state."""
+        x = as_state(state, self._problem.cost.state_size)
+        step = len(self._inputs)
+        require(not self.finished, f"the episode is finished after {step} steps: leave its block")
+        require(len(self._states) in (0, step + 1), "observe the next state before you act again")
+        if not self._states:
+            self._states.append(x)
+        u = self._replanned(x, step) if self.plan is None else self.plan.input(step, x)
+        self._inputs.append(u)
+        return u.copy()
+
+    def observe(self, state: ArrayLike, played: ArrayLike | None = None) -> None:
+        """The state that came of the last input, or of what the machine `played` in its place."""
+        x = as_state(state, self._problem.cost.state_size)
+        step = len(self._inputs)
+        require(step and step == len(self._states), "act before you observe the next state")
+        if played is not None:
+            u = as_numbers("played", played, "(m,)", 1)
+            shape = self._inputs[-1].shape
+            require(u.shape == shape, f"played must have shape {shape}, not {u.shape}")
+            self._inputs[-1] = frozen(u)
+        if self._believed is not None:
+            last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
+            self._believed.update(self._context, last)
+        self._states.append(x)
+        if self._limit is not None and (np.abs(x) > self._limit).any():
+            self._stopped = True
+
+    def tell(self) -> None:
+        """Tell the agent what was played; done by leaving the block."""
+        played = len(self._states) - 1
+        if played < 1:
+            return
+        inputs = np.stack(self._inputs[:played])
+        played_as = self._context if self.plan is None else self.plan
+        self._agent.tell(played_as, Trajectory(np.stack(self._states), inputs))
+
+    def _replanned(self, x: Array, step: int) -> Array:
+        whole, agent = self._problem, self._agent
+        N = whole.cost.N
+        rest = record(
+            object.__new__(QuadraticCost),
+            Q=whole.cost.Q[step:],
+            R=whole.cost.R[step:],
+            N=None if N is None else N[step:],
+            indefinite=whole.cost.indefinite,
+        )
+        assert self._believed is not None
+        now = PlanningProblem(self._believed, whole.context_matrix, rest, x, whole.beta)
+        u, covariance = agent.strategy.next_input(now, agent._rng)
+        if covariance is not None:
+            u = u + agent._dither(covariance)
+        return u if agent.input_bounds is None else np.clip(u, *agent.input_bounds)
+
+
+def as_state(state: ArrayLike, d: int) -> Float[Array, " d"]:
+    """A state as a user gives it."""
+    x = as_numbers("state", state, "(d,)", 1)
+    require(x.shape == (d,), f"a state has {d} coordinates, but this has shape {x.shape}")
+    return frozen(x)

@@ -1,0 +1,99 @@
+"""What findings may cost, against simulations of the machines that they describe."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.random import default_rng
+
+from contextual_lqr import LinearPolicy, LinearSystem, QuadraticCost, policy_cost, solve
+from contextual_lqr.certificates.misspecification import Finding
+from contextual_lqr.certificates.unmodelled import late_cost, push_costs, unmodelled
+
+D, M, STEPS, N = 3, 2, 8, 4
+
+
+def task(seed: int, cross: bool) -> tuple[LinearSystem, QuadraticCost, np.ndarray, np.ndarray]:
+    """Some machines, a cost with or without a cross term, their best gains, a start."""
+    rng = default_rng(seed)
+    A, B = rng.normal(0, 0.5, (N, D, D)), rng.normal(0, 1, (N, D, M))
+    system = LinearSystem(A, B, 0.01 * np.eye(D))
+    term = 0.1 * rng.standard_normal((STEPS, D, M)) if cross else None
+    cost = QuadraticCost(
+        np.broadcast_to(np.eye(D), (STEPS + 1, D, D)),
+        np.broadcast_to(0.5 * np.eye(M), (STEPS, M, M)),
+        term,
+    )
+    return system, cost, solve(system, cost).policy.gains, rng.standard_normal(D)
+
+
+@given(st.integers(0, 10**6), st.booleans())
+def test_a_push_costs_what_a_simulation_pays_for_it(seed: int, cross: bool) -> None:
+    system, cost, gains, _ = task(seed, cross)
+    found = push_costs(system, gains, cost)
+    for i in range(N):
+        for r in range(D):
+            x, paid = np.zeros(D), 0.0
+            for t in range(STEPS):
+                u = gains[i, t] @ x
+                paid += x @ cost.Q[t] @ x + u @ cost.R[t] @ u
+                paid += 0.0 if cost.N is None else 2 * x @ cost.N[t] @ u
+                x = system.A[i] @ x + system.B[i] @ u + np.eye(D)[r]
+            assert found[i, r] == pytest.approx(paid + x @ cost.Q[-1] @ x, rel=1e-9)
+
+
+@given(st.integers(0, 10**6), st.booleans(), st.integers(0, M - 1))
+def test_a_late_input_costs_what_a_simulation_pays(seed: int, cross: bool, j: int) -> None:
+    system, cost, gains, start = task(seed, cross)
+    still = LinearSystem(system.A, system.B)
+    found = late_cost(j, still, gains, cost, start)
+    for i in range(N):
+        x, paid, before = start, 0.0, np.zeros(M)
+        for t in range(STEPS):
+            u = gains[i, t] @ x
+            paid += x @ cost.Q[t] @ x + u @ cost.R[t] @ u
+            paid += 0.0 if cost.N is None else 2 * x @ cost.N[t] @ u
+            acting = u.copy()
+            acting[j] = before[j]
+            x, before = system.A[i] @ x + system.B[i] @ acting, u
+        assert found[i] == pytest.approx(paid + x @ cost.Q[-1] @ x, rel=1e-8, abs=1e-10)
+
+
+def finding(kind: str, size: float, state: int, regressor: int | None = None) -> Finding:
+    """What a test says."""
+    return Finding(kind, 1e-9, 0.5, size, state, regressor, f"{kind} of {size}")  # type: ignore[arg-type]
+
+
+def test_of_what_tests_find_about_one_state_the_worst_counts() -> None:
+    system, cost, gains, start = task(0, False)
+    predicted = np.asarray(policy_cost(LinearPolicy(gains), system, cost, start))
+    none, said = unmodelled((), system, gains, cost, start, predicted)
+    assert none.tolist() == [0.0] * N
+    assert said == [""] * N
+    push = push_costs(system, gains, cost) / predicted[:, None]
+    found = (finding("memory", 0.1, 0), finding("nonlinear", 0.2, 0), finding("memory", 0.1, 2))
+    total, said = unmodelled(found, system, gains, cost, start, predicted)
+    np.testing.assert_allclose(total, 0.04 * push[:, 0] + 0.01 * push[:, 2], rtol=1e-12)
+    assert set(said) <= {"nonlinear of 0.2", "memory of 0.1"}
+    late = (finding("late input", 0.0, 1, D),)
+    total, _ = unmodelled(late, system, gains, cost, start, predicted)
+    more = late_cost(0, system, gains, cost, start) / predicted - 1
+    np.testing.assert_allclose(total, np.maximum(more, 0.0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1e-8, 1e12])
+def test_any_units(scale: float) -> None:
+    """States and inputs in other units: the same part of the cost."""
+    system, cost, gains, start = task(3, True)
+    assert cost.N is not None
+    other = LinearSystem(system.A, system.B, scale**2 * system.noise)
+    units = QuadraticCost(cost.Q / scale**2, cost.R / scale**2, cost.N / scale**2)
+    found = (finding("memory", 0.1, 0),)
+    predicted = [
+        np.asarray(policy_cost(LinearPolicy(gains), s, c, x))
+        for s, c, x in ((system, cost, start), (other, units, scale * start))
+    ]
+    usual, _ = unmodelled(found, system, gains, cost, start, predicted[0])
+    found = (finding("memory", 0.1 * scale, 0),)
+    scaled, _ = unmodelled(found, other, gains, units, scale * start, predicted[1])
+    np.testing.assert_allclose(scaled, usual, rtol=1e-9)
