@@ -19,7 +19,6 @@ from scipy.linalg.blas import dasum
 
 from contextual_lqr.errors import ContextualLQRError, InputError
 
-MANY = 10**9  # more than this of anything is a slip of the finger
 _Record = TypeVar("_Record")
 
 
@@ -53,7 +52,7 @@ def as_number(name: str, value: Any) -> float:
     return float(array)
 
 
-def as_count(name: str, value: Any, least: int = 1, most: int = MANY) -> int:
+def as_count(name: str, value: Any, least: int = 1, most: int = 10**9) -> int:
     """`value` as a whole number between two others; True is none."""
     whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
     require(whole, f"{name} must be a whole number, not {shown(value)}")

@@ -226,11 +226,11 @@ CALLS: dict[str, Call] = {
     "FittedFleet.load": (c.FittedFleet.load, dict(path="a.fleet")),
     "set_threads": (c.set_threads, dict(count=1)),
 }  # fmt: skip
-# Records of answers and plain exceptions: nobody calls them with arguments of their own.
+# Records of answers, drawings and exceptions: nobody calls them with arguments of their own.
 ANSWERS = {
     "Backtest", "Certificate", "CostBound", "CostGradient", "Episode", "Output", "Plan", "Solution",
     "ContextMap", "Status", "Strategy", "ContextError", "ContextualLQRError", "FormatError",
-    "InputError", "UnsolvableError",
+    "InputError", "UnsolvableError", "plot_certificates", "plot_closed_loop", "plot_decoder",
 }  # fmt: skip
 
 

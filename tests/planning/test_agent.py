@@ -269,7 +269,7 @@ def test_however_many_plans_were_told_a_sample_of_them_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So its file stops growing, and `output` is still a uniform draw."""
-    monkeypatch.setattr(agent_module, "_REMEMBERED", 4)
+    monkeypatch.setattr(agent_module, "REMEMBERED", 4)
     plan = Agent(SMALL.context_map, SMALL.cost, SMALL.start, CertaintyEquivalence()).ask(GAIN)
     episodes = [play_plan(plan, SMALL, GAIN, default_rng(k)) for k in range(20)]
     counts, sizes = np.zeros(20), []
