@@ -50,7 +50,7 @@ def test_from_nothing_to_a_decoder(folder: Path, capsys: pytest.CaptureFixture[s
     assert "400 rows in 2 logs: 380 transitions of 20 episodes" in capsys.readouterr().out
     assert command("fit", "fleet.toml", "a.csv", "*.parquet", "-o", "all.decoder") == 0
     said = capsys.readouterr().out
-    assert "none of 5 machines stands out" in said
+    assert "none of 10 machines stands out" in said
     assert "all.decoder is written: 380 rows of 20 episodes" in said
     assert max(map(len, said.splitlines())) <= 80
     assert command("fit", "fleet.toml", "a.csv", "-o", "a.decoder") == 0

@@ -293,9 +293,9 @@ def test_every_transition_knows_its_machine(
     for batch in LogReader(
         DESCRIPTION, sources.as_one_part(sources.find_sources([log]))
     ).transitions():
-        machines, (contexts, *_) = batch.machines(), batch.columns()
+        machines = batch.machines()
         assert machines.codes.max() < len(machines.names) <= 4
-        found += list(zip(machines.text, contexts["mass"], strict=True))
+        found += list(zip(machines.text, batch.rows.values["mass"][batch.at], strict=True))
         if labelled:  # what a decoder is given: a code for each row of the columns
             rows = batch.rows.machine[batch.at]
             assert rows.text == machines.text

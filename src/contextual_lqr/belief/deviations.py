@@ -168,7 +168,8 @@ class _Row:
         self.X = X @ self.columns
         self.between = float(self.sizes.sum()) - self.X.shape[2]
         self.within = float(np.maximum(rows - q, 0).sum())
-        self.floor = (_NOISELESS**2) * float(np.square(f).sum()) / max(self.f.size, 1)
+        size = float(np.square(f).sum()) / max(self.f.size, 1)
+        self.floor = max(_NOISELESS**2 * size, float(np.finfo(float).tiny))
         # From a T too large Fisher's steps are those of EM; from one too small they overshoot.
         self.large = 1e2
         # What no machine has shown cannot be seen to deviate; in these directions ΣR_iᵀR_i = N I.

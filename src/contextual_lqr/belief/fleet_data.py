@@ -9,6 +9,7 @@ machine has shown is kept apart as well (`fleet_machines.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import wraps
 from threading import RLock
 from typing import Any, Literal, TypeVar
@@ -348,11 +349,21 @@ class FleetData:
         if self._machines is not None and other._machines is not None:
             self._machines.merge(self.context_map, other._machines)
 
-    def take_machines(self, other: FleetData, without: Collection[str]) -> None:
-        """Hold the machines that another decoder of the same data keeps apart, without some."""
-        self._machines = None if other._machines is None else other._machines.copy(without)
-        self._digests = other._digests.copy()
-        self._forget()
+    @property
+    def machine_labels(self) -> list[str]:
+        """What the machines that are kept apart are called; #3 is the third, without a label."""
+        return [] if self._machines is None else self._machines.labels
+
+    def without(self: Data, labels: Collection[str]) -> Data:
+        """What the machines but these have taught; the data of all remain known as learnt."""
+        twin = self.copy()
+        if self._machines is None or self._regression is None:
+            raise InputError("this decoder keeps no machines apart: deviations is None")
+        twin._machines = self._machines.without(labels)
+        data, rows = twin._machines.pooled(self.context_map)
+        twin._regression = replace(self._regression, data=data, rows=rows)
+        twin._forget()
+        return twin
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "_lock"}

@@ -39,15 +39,36 @@ class FleetMachines:
         self.store: MachineStore | None = None
         self._population: Population | None = None
 
-    def copy(self, without: Collection[str] = ()) -> FleetMachines:
-        """The same, independent, and without the machines of some labels."""
+    def copy(self) -> FleetMachines:
+        """The same, independent."""
         twin = object.__new__(FleetMachines)
         twin.given, twin.store, twin._population = self.given, self.store, self._population
         if twin.store is not None:
-            twin.store = twin.store.without(without) if without else twin.store.copy()
-        if without:
-            twin._population = None
+            twin.store = twin.store.copy()
         return twin
+
+    @property
+    def labels(self) -> list[str]:
+        """What the machines are called; #3 is the third, without a label."""
+        labels = [] if self.store is None else self.store.labels
+        return [label or f"#{i + 1}" for i, label in enumerate(labels)]
+
+    def without(self, labels: Collection[str]) -> FleetMachines:
+        """The same without the machines of these labels."""
+        twin = self.copy()
+        twin._population = None
+        if twin.store is not None:
+            kept = [i for i, label in enumerate(self.labels) if label not in labels]
+            twin.store = twin.store.some(kept)
+        return twin
+
+    def pooled(self, context_map: ContextMap) -> tuple[Float[Array, "k k"], int]:
+        """The factor of all rows [z x'], z = G y, and how many they are."""
+        store = self._changing(context_map)
+        y = store.states + store.inputs
+        T, G = store.factors(), store.matrices(context_map)
+        rows = np.concatenate((T[..., :y] @ G.swapaxes(1, 2), T[..., 3 * y :]), -1)
+        return triangle(rows.reshape(-1, rows.shape[-1])), int(store.counts.sum())
 
     def add_episodes(
         self,

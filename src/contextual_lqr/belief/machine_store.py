@@ -11,7 +11,7 @@ A machine is a label with a context. Without a label, every episode is another m
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -55,14 +55,10 @@ class MachineStore:
         twin._machines = dict(self._machines)
         return twin
 
-    def without(self, labels: Collection[str]) -> MachineStore:
-        """The same without the machines of these labels."""
-        twin = self.copy()
-        twin._machines = {
-            key: one
-            for key, one in self._machines.items()
-            if isinstance(key, int) or key[0] not in labels
-        }
+    def some(self, places: Sequence[int]) -> MachineStore:
+        """The machines at these places."""
+        twin, keys = self.copy(), list(self._machines)
+        twin._machines = {keys[i]: self._machines[keys[i]] for i in places}
         return twin
 
     @property

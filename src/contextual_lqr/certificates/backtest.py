@@ -251,12 +251,12 @@ class _Backtest:
         policy = hedged_policy(belief, cost, self.hedge)
         drawn = belief.draw(_DRAWS, np.random.default_rng(2))
         on_draws, optimum = policy_cost(policy, drawn, cost, x), optimal_cost(drawn, cost, x)
-        claims = _excess(np.asarray(on_draws), np.asarray(optimum))
+        claims = relative_excess(np.asarray(on_draws), np.asarray(optimum))
         predicted = np.asarray(policy_cost(policy, belief.system, cost, x))
         missed, _ = unmodelled(self.findings, belief.system, policy.gains, cost, x, predicted)
         claimed = np.quantile(claims, QUANTILE, axis=0, method="higher") + missed
         paid = np.asarray(policy_cost(policy, self.truths, cost, x))
-        excess = _excess(paid, self.best).mean(0)
+        excess = relative_excess(paid, self.best).mean(0)
         return _Tried(policy, np.maximum(claimed, 1e-300), predicted, excess, paid.mean(0), drawn)
 
     def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
@@ -272,7 +272,7 @@ class _Backtest:
     def _loss(self, hedge: float) -> float:
         policy = hedged_policy(self.others, self.cost, hedge)
         paid = np.asarray(policy_cost(policy, self.truths, self.cost, self.start))
-        return float(np.minimum(_excess(paid, self.best).mean(0), EXPLODED).mean())
+        return float(np.minimum(relative_excess(paid, self.best).mean(0), EXPLODED).mean())
 
     def _believed(self, found: Belief) -> MachineBelief:
         """The belief about each machine from the population, for all rows of [A, B]."""
@@ -293,7 +293,7 @@ def hedged_policy(belief: MachineBelief, cost: QuadraticCost, hedge: float) -> L
     return LinearPolicy(np.where(np.isfinite(gains), gains, 0.0))
 
 
-def _excess(paid: Float[Array, "*n"], best: Float[Array, "*n"]) -> Float[Array, "*n"]:
+def relative_excess(paid: Float[Array, "*n"], best: Float[Array, "*n"]) -> Float[Array, "*n"]:
     """The excess over the best possible, infinite where it is no number."""
     ratio = (paid - best) / np.abs(best)
     return np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)

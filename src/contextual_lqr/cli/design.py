@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +17,7 @@ from rich.table import Table
 from contextual_lqr.certificates.certificate import Certificate, certify_many
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
-from contextual_lqr.cli.terminal import Console, Progress, print_text
+from contextual_lqr.cli.terminal import Console, Progress, percent, print_text
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable
@@ -125,7 +126,7 @@ def _certified(
 ) -> list[Certificate]:
     contexts: Any = machines.contexts or [{}]
     with Progress("certifying", len(machines), "machines") as progress:
-        return certify_many(
+        found = certify_many(
             fitted.decoder,
             contexts,
             described.cost,
@@ -133,6 +134,13 @@ def _certified(
             progress=progress.advance,
             **options,
         )
+    doubt = fitted.doubt
+    return [
+        replace(one, verdict="caution", reason=f"{doubt}; {one.reason}")
+        if doubt and one.verdict == "trust"
+        else one
+        for one in found
+    ]
 
 
 def _content(
@@ -236,7 +244,7 @@ def _show(
             escape(label),
             f"[{_COLOURS[one.verdict]}]{one.verdict}[/]",
             *(_number(x) for x in (one.predicted_cost, *_ends(one, quick))),
-            _percent(one.likely_excess),
+            percent(one.likely_excess),
             _number(one.extrapolation.score, 2),
         )
     console.print(table)
@@ -258,7 +266,7 @@ def _show_one(
 ) -> None:
     (low, high), place = _ends(one, quick), one.extrapolation.score
     found = f"{_number(one.lower.searched)} to {_number(one.upper.searched)}"
-    gaps = f"{_percent(one.lower.gap)} and {_percent(one.upper.gap)}"
+    gaps = f"{percent(one.lower.gap)} and {percent(one.upper.gap)}"
     facts = [
         ("machine", escape(shown(one.context, described.units))),
         ("verdict", f"[bold {_COLOURS[one.verdict]}]{one.verdict}[/]"),
@@ -266,7 +274,7 @@ def _show_one(
         ("predicted cost", _number(one.predicted_cost)),
         ("true cost", f"{_number(low)} to {_number(high)}"),
         ("", "(searched, not proven)" if quick else f"(a search found {found}; gaps of {gaps})"),
-        ("likely excess", f"{_percent(one.likely_excess)} over the best possible, at 95 %"),
+        ("likely excess", f"{percent(one.likely_excess)} over the best possible, at 95 %"),
         ("instability", f"{one.instability:.1%} of the posterior draws"),
         ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
     ]
@@ -316,11 +324,3 @@ def _summary(certificates: list[Certificate], prefix: str = "") -> str:
 
 def _number(value: float, digits: int = 4) -> str:
     return f"{value:.{digits}g}" if np.isfinite(value) else "∞"
-
-
-def _percent(part: float) -> str:
-    if not np.isfinite(part):
-        return "∞"
-    if part > 10:
-        return "> 1000 %"
-    return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"

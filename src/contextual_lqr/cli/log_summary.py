@@ -8,8 +8,9 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.terminal import Console, say
+from contextual_lqr.cli.terminal import Console, percent, say
 from contextual_lqr.data import FleetDescription, LogReport, MachineReport, MisfitReport
+from contextual_lqr.data.fitting import MOST_SET_ASIDE
 
 _SHOWN = 8  # machines in the table
 
@@ -54,36 +55,33 @@ def say_report(console: Console, report: LogReport) -> None:
 
 
 def say_alarm(console: Console, alarm: MisfitReport) -> None:
-    """Which machines do not obey the fleet's model, and where a machine's own fit is better."""
+    """Which machines stand out, by how much, and where a machine's own fit is better."""
     if alarm.not_run:
         say(console, alarm.not_run)
         return
     named, count = alarm.named, len(alarm.machines)
     if not named:
         say(console, f"none of {count} machines stands out")
-    elif 2 * len(named) > count:
-        say(
-            console,
-            f"{len(named)} of {count} machines stand out: the description, not the machines, is "
-            "likely wrong; is a feature missing?",
-        )
     else:
         aside = ", and set aside" if alarm.set_aside else ""
-        verb = "does" if len(named) == 1 else "do"
-        say(console, f"{len(named)} of {count} machines {verb} not obey the fleet's model{aside}:")
-    if named:
+        wrong = ""
+        if len(named) > MOST_SET_ASIDE * count:
+            wrong = ": the description, not the machines, is likely wrong; is a feature missing?"
+        verb = "stands" if len(named) == 1 else "stand"
+        say(console, f"{len(named)} of {count} machines {verb} out{aside}{wrong or ':'}")
         table = Table(box=None, pad_edge=False)
-        for column in ("machine", "p-value", "why"):
+        for column in ("machine", "p-value", "costs more by", "why"):
             table.add_column(column, justify="left", overflow="fold")
         for one in named[:_SHOWN]:
-            table.add_row(escape(one.label), _p(one.log_p_value), escape(one.reason))
+            p = f"{one.p_value:.1g}" if one.p_value > 1e-99 else "< 1e-99"
+            table.add_row(escape(one.label), p, percent(one.excess), escape(one.reason))
         console.print(table)
         if len(named) > _SHOWN:
             say(console, f"and {len(named) - _SHOWN} more")
     kept = [one for one in alarm.machines if not one.named]
     local = sorted((one for one in kept if one.local_is_better), key=_ratio)
     better = f"{len(kept) - len(local)} of {len(kept)}"
-    say(console, f"held-out steps: the fleet's fit is better than a machine's own for {better}")
+    say(console, f"new steps: the fleet's fit is better than a machine's own for {better}")
     if local:
         names = "; ".join(f"{one.label} ({_ratio(one):.2f})" for one in local[:_SHOWN])
         say(console, f"not for, with the ratio of the errors: {names}")
@@ -106,9 +104,3 @@ def _ratio(one: MachineReport) -> float:
 
 def _count(n: int, what: str) -> str:
     return f"{n:,} {what}{'' if n == 1 else 's'}"
-
-
-def _p(log_p: float) -> str:
-    """A p-value, however small."""
-    exponent = log_p / 2.302585092994046
-    return f"{10**exponent:.2g}" if exponent > -300 else f"1e{exponent:.0f}"

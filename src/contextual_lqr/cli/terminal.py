@@ -7,6 +7,7 @@ screen but what we write ourselves: labels and names come from files of other pe
 from __future__ import annotations
 
 import json
+import math
 import re
 import sys
 import time
@@ -62,6 +63,13 @@ def print_json(facts: Any) -> None:
 def print_text(text: str) -> None:
     """A table as a script reads it; in a terminal, without what the terminal would obey."""
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+
+
+def percent(part: float) -> str:
+    """A part of something, such as an excess, however large."""
+    if not part <= 10:
+        return "∞" if math.isinf(part) else "> 1000 %"
+    return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"
 
 
 class Progress:

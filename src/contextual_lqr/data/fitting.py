@@ -6,7 +6,9 @@ these are merged in a tree, always the same: the number of workers changes nothi
 
 from __future__ import annotations
 
+import math
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,8 +23,7 @@ from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.checks import require
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.machine_factors import FactorsByMachine
-from contextual_lqr.data.misfit import MisfitReport, find_misfits, fit_without
+from contextual_lqr.data.misfit import MisfitReport, find_misfits
 from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
 from contextual_lqr.data.sources import Part, as_one_part, cut_in_parts, find_sources
 from contextual_lqr.data.transitions import LogReader
@@ -32,6 +33,8 @@ from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.parallel import Workers, in_tree
 
 FORMAT_VERSION = 1
+MANY = 0.05  # of the machines: more that stand out, and a new one is too likely to be another
+MOST_SET_ASIDE = 1 / 3  # of the machines: where more stand out, it is the model that is wrong
 _OTHER_FILES = {".toml": "a description", ".csv": "a table", ".parquet": "a table"}
 
 PathLike = str | os.PathLike[str]
@@ -41,8 +44,9 @@ PathLike = str | os.PathLike[str]
 class FittedFleet(Displayed):
     """A decoder with the description of the fleet it learnt, and the range of contexts it saw.
 
-    `report` says what `fit` found in the logs, `alarm` which machines do not obey the fleet's
-    model; both are None in a fleet that was loaded from a file, which does not hold them.
+    `stand_out` are the machines that the alarm has named, set aside or not. `report` says what
+    `fit` found in the logs, `alarm` all that is known of machines that stand out; both are None in
+    a fleet that was loaded from a file, which does not hold them.
     """
 
     description: FleetDescription
@@ -50,6 +54,16 @@ class FittedFleet(Displayed):
     context_range: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     report: LogReport | None = None
     alarm: MisfitReport | None = None
+    stand_out: tuple[str, ...] = ()
+
+    @property
+    def doubt(self) -> str:
+        """Why no controller of this fleet can be trusted: too many machines stand out; or ""."""
+        odd = len(self.stand_out)
+        total = len({*self.decoder.machine_labels, *self.stand_out})
+        if odd < 2 or odd <= MANY * total:
+            return ""
+        return f"{odd} of {total} machines stand out from the fleet"
 
     @classmethod
     def new(cls, description: FleetDescription) -> FittedFleet:
@@ -68,6 +82,7 @@ class FittedFleet(Displayed):
             )
         self.decoder.merge(other.decoder, allow_repeats=allow_repeats)
         self.context_range = joined_ranges(self.context_range, other.context_range)
+        self.stand_out = tuple(dict.fromkeys(self.stand_out + other.stand_out))
 
     def save(self, path: PathLike) -> None:
         """Write to one file, all of it or nothing."""
@@ -77,6 +92,7 @@ class FittedFleet(Displayed):
             "description": self.description.text,
             "horizon": self.description.horizon,
             "context_range": {name: list(ends) for name, ends in self.context_range.items()},
+            "stand_out": list(self.stand_out),
         }
         targets = self.description.targets
         if targets is not None:
@@ -114,7 +130,8 @@ class FittedFleet(Displayed):
             str(key): (float(low), float(high))
             for key, (low, high) in dict(state["context_range"]).items()
         }
-        return cls(described, decoder, seen)
+        stand_out = tuple(str(label) for label in state.get("stand_out", ()))
+        return cls(described, decoder, seen, stand_out=stand_out)
 
     def _facts(self) -> dict[str, object]:
         seen = {name: f"{low:g} to {high:g}" for name, (low, high) in self.context_range.items()}
@@ -220,9 +237,7 @@ def fit(
     bad = None if quarantine is None else Quarantine(Path(quarantine))
     try:
         parts = cut_in_parts(sources, sort=sort)
-        work = partial(
-            _learn, description, strict, alarm, sort, only, allow_repeats, bad is not None
-        )
+        work = partial(_learn, description, strict, sort, only, allow_repeats, bad is not None)
         merged = partial(_merged, allow_repeats=allow_repeats)
         collected = _Collector([part.size for part in parts], bad, progress)
         if not isinstance(workers, str):  # in this process, which can be told more often
@@ -231,31 +246,27 @@ def fit(
             learnt = in_tree(work, merged, parts, workers or kernels.cores(), collected)
         finally:
             collected.stopped = True  # threads that still read end soon
-        decoder, factors, report = learnt
+        decoder, episodes, report = learnt
         report.require_rows()
-        before = None if into is None else into.decoder
-        if before is not None:
-            decoder = before.copy()
+        seen = report.context_range
+        if into is not None:
+            decoder = into.decoder.copy()
             decoder.merge(learnt.decoder, allow_repeats=allow_repeats)
+            seen = joined_ranges(into.context_range, seen)
         require(decoder.rows or decoder.ignored_rows, _nothing(report, only))
         misfit = MisfitReport(not_run="the misfit alarm is off")
         if alarm:
-            empty = description.new_decoder()
-            misfit = find_misfits(factors, empty, description.state_names, before=before)
-            require(
-                not (robust and misfit.not_run), f"no machine can be set aside: {misfit.not_run}"
-            )
-            if robust and misfit.named:
-                misfit = replace(misfit, set_aside=tuple(one.label for one in misfit.named))
-                whole, decoder = decoder, fit_without(factors, misfit.set_aside, empty, before)
-                decoder.take_machines(whole, misfit.set_aside)
+            misfit = _alarmed(description, decoder, seen)
+        if robust:
+            decoder, misfit = _set_aside(decoder, misfit, episodes)
         if bad is not None and (written := bad.close()):
             report.quarantine = str(written)
     finally:
         if bad is not None:
             bad.discard()
-    seen = joined_ranges({} if into is None else into.context_range, report.context_range)
-    return FittedFleet(description, decoder, seen, report, misfit)
+    gone = () if into is None else set(into.stand_out) - set(decoder.machine_labels)
+    stand_out = tuple(one.label for one in misfit.named) + tuple(sorted(gone))
+    return FittedFleet(description, decoder, seen, report, misfit, tuple(dict.fromkeys(stand_out)))
 
 
 def check_logs(
@@ -274,18 +285,51 @@ def check_logs(
     return reader.report
 
 
+def _alarmed(
+    description: FleetDescription, decoder: Decoder, seen: Mapping[str, tuple[float, float]]
+) -> MisfitReport:
+    """Which machines stand out; contexts are looked for where declared or, failing that, seen."""
+    bounds = {}
+    for one in description.contexts:
+        low, high = seen[one.name]
+        bounds[one.name] = (
+            one.low if math.isfinite(one.low) else low,
+            one.high if math.isfinite(one.high) else high,
+        )
+    return find_misfits(
+        decoder, description.cost, description.start, states=description.state_names, bounds=bounds
+    )
+
+
+def _set_aside(
+    decoder: Decoder, misfit: MisfitReport, episodes: Counter[str]
+) -> tuple[Decoder, MisfitReport]:
+    """What the machines that do not stand out have taught, unless these are too few."""
+    require(not misfit.not_run, f"no machine can be set aside: {misfit.not_run}")
+    named, count = tuple(dict.fromkeys(one.label for one in misfit.named)), len(misfit.machines)
+    require(
+        len(named) <= MOST_SET_ASIDE * count,
+        f"{len(named)} of {count} machines stand out, too many to be set aside: the description, "
+        "not the machines, is likely wrong; is a feature missing?",
+    )
+    if not named:
+        return decoder, misfit
+    left = decoder.without(named)
+    left.episodes -= sum(episodes.get(label, 1) for label in named)
+    return left, replace(misfit, set_aside=named)
+
+
 class _Learnt(NamedTuple):
     """What a part of the logs teaches: factors, whose size does not depend on its rows."""
 
     decoder: Decoder
-    factors: FactorsByMachine
+    episodes: Counter[str]  # of each machine, by its label
     report: LogReport
 
 
 def _learn(
     description: FleetDescription,
     strict: bool,
-    alarm: bool,
     sort: bool,
     only: str | None,
     allow_repeats: bool,
@@ -295,28 +339,25 @@ def _learn(
 ) -> tuple[_Learnt, list[BadRows]]:
     """Read a part of the logs and reduce it."""
     reader = LogReader(description, part, strict=strict, sort=sort, keep_bad=keep_bad)
-    decoder = description.new_decoder()
-    factors = FactorsByMachine(decoder.context_map, float(np.min(decoder.noise_level)))
+    decoder, episodes = description.new_decoder(), Counter[str]()
     for batch in reader.transitions(told and partial(told, part.number)):
         if only is not None:
             batch = batch.of_machine(only)
         if not batch.teach(decoder, allow_repeats=allow_repeats):
             reader.report.repeated += len(batch)
-        elif alarm:
-            factors.add(batch)
-    return _Learnt(decoder, factors, reader.report), reader.bad or []
+        else:
+            episodes.update(batch.starting)
+    return _Learnt(decoder, episodes, reader.report), reader.bad or []
 
 
 def _merged(several: list[_Learnt], allow_repeats: bool) -> _Learnt:
     """What successive parts of the logs teach together."""
     decoder, report = several[0].decoder.copy(), LogReport()
-    factors = FactorsByMachine(decoder.context_map, float(np.min(decoder.noise_level)))
     for i, one in enumerate(several):
         if i:
             decoder.merge(one.decoder, allow_repeats=allow_repeats)
-        factors.merge(one.factors)
         report.merge(one.report)
-    return _Learnt(decoder, factors, report)
+    return _Learnt(decoder, sum((one.episodes for one in several), Counter()), report)
 
 
 class _Collector:

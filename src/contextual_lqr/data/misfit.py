@@ -1,59 +1,91 @@
-"""The misfit alarm: machines that do not obey [A, B] = Θ G(context).
+"""The misfit alarm: machines that stand out among machines that differ anyway.
 
-A machine with a wrong mass on its label, or a broken actuator, is tested against the fit of all the
-*other* machines, Θ̂ with factor R. Let its rows [z x'] have the factor [[D, E], [0, T]], with the
-thin SVD D = U S Wᵀ of rank r. Under the fleet's model, coordinate by coordinate:
+A wrong mass on a label, or a broken actuator, makes a machine behave unlike all others. What it has
+shown, R_i and F_i (`belief/machine_factors.py`), is held against what the others say of it: row r
+of its [A, B] has the mean m and the covariance C, their deviations S_r from the law included. So
 
-    dynamics   δ = UᵀE - S WᵀΘ̂ᵀ has covariance σ² (I + CᵀC), C = R⁻ᵀ W S, with the uncertainty
-               of the others' fit; ‖(I + CᵀC)^(-1/2) δ‖² / (r σ̂²) ~ F(r, ν)
-    noise      what no Θ at all explains, ‖T‖² + ‖(I - UUᵀ)E‖², over (n - r) σ̂² ~ F(n - r, ν)
-    whiteness  successive residuals are uncorrelated: Student's t of their correlation
+    δ = ‖L⁻¹ (F_i[:, r] - R_i m) / σ‖²,   L Lᵀ = I + R_i C R_iᵀ / σ²,   δ / q ~ F(q, ν)
 
-σ̂² and ν are the others' residual variance and degrees of freedom. The smallest of the p-values of
-a machine, times their number, is its p-value; over machines Holm's rule keeps the chance of naming
-any good machine below `level`. All assume Gaussian noise: with heavy tails the noise test names too
-many.
+with q numbers of its own and ν degrees of freedom: those of the noise where one law will do for all
+machines, those of the Student distribution of deviations where it will not. σ² is the fleet's noise
+or, if that is larger, the machine's own, so that a few large shocks name nobody. The smallest
+p-value of a machine, times the number of states, is its p-value; over machines Holm's rule keeps
+the chance of naming any good machine below `level`.
 
-One bad machine spoils the fit that the good ones are tested against. So a core of three quarters of
-the machines that agree best is found first; it then grows by every machine that is not named.
+Bad machines would widen S, and hide each other. So the reference is at first the three quarters of
+the machines that agree best. It then takes in every machine whose p-value, by itself, is above 1 %,
+until that changes nothing; it never shrinks below the three quarters.
+
+Beside the p-value stand two effects: how far the others' controller is above the best possible on
+the machine as its own data show it, and the context that explains these data best.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
-from scipy import special
+from scipy.stats import f as f_distribution
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.factors import solve_triangle, triangle
-from contextual_lqr.data.machine_factors import FactorsByMachine, MachineFactors
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.machine_factors import (
+    Belief,
+    MachineFactors,
+    fleet_belief,
+    machine_posterior,
+    noise_factor,
+    solve_lower,
+    square_root,
+)
+from contextual_lqr.belief.population import Population
+from contextual_lqr.certificates.backtest import hedged_policy, relative_excess
+from contextual_lqr.data.context_search import least_context
+from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.solve import optimal_cost, policy_cost
 
 LEAST_MACHINES = 4
-LEAST_PAIRS = 20
+MOST_MACHINES = 20_000
 LEVEL = 0.01
-_FLOOR = 1e-3  # of the noise level: a coordinate with less is exact, but for rounding and λ
+_CORE = 0.75  # of the machines, that agree best
+_USUAL = 0.01  # a machine whose own p-value is above is let in
+_ROUNDS = 20
+_NOISE_TAILS = 10.0  # degrees of freedom at most: noise is not quite Gaussian
+_DEVIATION_TAILS = 20.0  # nor are deviations
+_SMALLEST, _LIKELIER = 0.25, 6.0  # deviations in proportion; by how much of 2 log L
+_FLOOR = 0.1  # of the noise level, and
+_ROUNDING = 1e-6  # of the states: a coordinate with less noise is exact, but for rounding and λ
+_EXPLAINED = 20  # machines whose best context is searched for, those that stand out most
 
 
 @dataclass(frozen=True)
 class MachineReport:
-    """One machine: its p-value, corrected for the number of machines, and the strongest reason."""
+    """One machine: its p-value, corrected for the number of machines, and what stands out.
+
+    `excess` is how far the controller that the others suggest is above the best possible on the
+    machine as its own data show it. `context` is what its label says, `behaves_like` the context
+    that explains its data best; both are there if the machine is named, the latter if any
+    context within bounds explains them. The errors are those of a step, in standard deviations of
+    the noise, of the machine's own fit and of the others' law on steps that neither has seen.
+    """
 
     label: str
-    episodes: int
     rows: int
     p_value: float
-    log_p_value: float
-    reason: str
     named: bool
-    local_error: float  # root mean square on held-out steps, in standard deviations of the noise
+    reason: str
+    excess: float
+    local_error: float
     fleet_error: float
+    context: Mapping[str, float] = field(default_factory=dict)
+    behaves_like: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def local_is_better(self) -> bool:
-        """Whether a fit of this machine alone predicts its held-out steps better."""
+        """Whether a fit of this machine alone predicts its steps better."""
         return self.local_error < self.fleet_error
 
 
@@ -67,7 +99,7 @@ class MisfitReport:
 
     @property
     def named(self) -> tuple[MachineReport, ...]:
-        """Those that do not obey the fleet's model."""
+        """Those that stand out."""
         return tuple(one for one in self.machines if one.named)
 
     def __str__(self) -> str:
@@ -80,228 +112,254 @@ class MisfitReport:
 
 
 def find_misfits(
-    factors: FactorsByMachine,
-    empty: Decoder,
-    state_names: Sequence[str],
+    decoder: Decoder,
+    cost: QuadraticCost,
+    start: Float[Array, " d"],
     *,
-    before: Decoder | None = None,
+    states: Sequence[str],
+    bounds: Mapping[str, tuple[float, float]],
     level: float = LEVEL,
 ) -> MisfitReport:
-    """Test every machine; `empty` is a new decoder of the fleet, `before` what it knew earlier."""
-    machines = factors.machines
-    if factors.too_many:
+    """Test every machine that the decoder keeps apart, for a task, within bounds of contexts."""
+    store, everyone = decoder.store, decoder.population
+    if store is None or everyone is None or len(store) < LEAST_MACHINES:
+        return MisfitReport(not_run=f"the misfit alarm needs at least {LEAST_MACHINES} machines")
+    if len(store) > MOST_MACHINES:
         return MisfitReport(
             not_run="there are too many machines for the misfit alarm; a column `machine` says "
             "which episodes are of one"
         )
-    if len(machines) < LEAST_MACHINES:
-        return MisfitReport(not_run=f"the misfit alarm needs at least {LEAST_MACHINES} machines")
-    fleet = _Fleet(machines, empty, before)
-    accepted = fleet.core(0.75)
-    for _ in range(20):
-        tested = fleet.tests(accepted)
-        log_p = _holm(np.array([one.log_p for one in tested]))
-        grown = log_p > np.log(level)
-        if (grown == accepted).all():
-            break
-        accepted = grown
-    reports = [
-        MachineReport(
-            machine.name,
-            machine.episodes,
-            sum(machine.rows),
-            float(np.exp(log_p[i])),
-            float(log_p[i]),
-            one.reason(state_names),
-            bool(log_p[i] <= np.log(level)),
-            *fleet.held_out(i, one),
+    fleet = _Fleet(decoder, everyone.factors)
+    test = fleet.settled()
+    named = test.corrected <= level
+    gone = fleet.excess(test, cost, start)
+    local, shared = fleet.errors(test)
+    labels = decoder.machine_labels
+    reports = []
+    for rank, i in enumerate(np.lexsort((-test.F.max(1), test.corrected)).tolist()):
+        what = f"'{states[int(test.p[i].argmin())]}' does not behave as the fleet predicts"
+        says: dict[str, float] = {}
+        like: dict[str, float] = {}
+        if named[i] and bounds and rank < _EXPLAINED:
+            says, like = fleet.labelled(i, bounds), fleet.explained(i, test, bounds, level)
+        if like:
+            what = f"behaves like {_shown(like)}, label says {_shown(says)}"
+        reports.append(
+            MachineReport(
+                labels[i],
+                int(fleet.factors.rows[i]),
+                float(test.corrected[i]),
+                bool(named[i]),
+                what,
+                float(gone[i]),
+                float(local[i]),
+                float(shared[i]),
+                says,
+                like,
+            )
         )
-        for i, (machine, one) in enumerate(zip(machines, tested, strict=True))
-    ]
-    return MisfitReport(tuple(sorted(reports, key=lambda one: one.log_p_value)))
-
-
-def fit_without(
-    factors: FactorsByMachine, named: Sequence[str], empty: Decoder, before: Decoder | None
-) -> Decoder:
-    """What the other machines teach, and what was learnt before."""
-    decoder = empty.copy() if before is None else before.copy()
-    for one in factors.machines:
-        if one.name not in named:
-            decoder.merge(_decoder(empty, one.factor, sum(one.rows), one.episodes, one.ignored))
-    return decoder
+    return MisfitReport(tuple(reports))
 
 
 @dataclass(frozen=True)
 class _Test:
-    """The outcome for one machine."""
+    """Every machine against a reference: the machines accepted, but itself."""
 
-    log_p: float  # of all tests together
-    kind: str
-    coordinate: int
-    size: float
-    others: Decoder
+    population: Population  # of the reference
+    others: Belief  # what it says about each machine
+    least: Float[Array, " d"]  # of the usual deviations, see `_Fleet.stretched`
+    F: Float[Array, "n d"]  # δ / q
+    p: Float[Array, "n d"]
 
-    def reason(self, names: Sequence[str]) -> str:
-        name = names[self.coordinate]
-        if self.kind == "dynamics":
-            return f"'{name}' does not behave as the fleet predicts"
-        if self.kind == "noise":
-            return f"the noise of '{name}' is {self.size:.3g} times the fleet's"
-        return f"successive errors of '{name}' are correlated, by {self.size:+.2f}"
+    @property
+    def each(self) -> Float[Array, " n"]:
+        """The p-value of each machine by itself, by Bonferroni over states."""
+        return np.asarray(np.minimum(self.p.min(1) * self.p.shape[1], 1.0))
+
+    @property
+    def corrected(self) -> Float[Array, " n"]:
+        """The same as one of so many machines, by Holm."""
+        p = self.each
+        order = np.argsort(p, kind="stable")
+        stepped = np.maximum.accumulate(p[order] * (len(p) - np.arange(len(p))))
+        corrected = np.empty(len(p))
+        corrected[order] = np.minimum(stepped, 1.0)
+        return corrected
 
 
 class _Fleet:
-    """Machines, and the fits of all others for each of them."""
+    """The machines, and what some of them say about each."""
 
-    def __init__(
-        self, machines: Sequence[MachineFactors], empty: Decoder, before: Decoder | None
-    ) -> None:
-        self.machines, self.empty, self.before = machines, empty, before
-        self.factors = [one.factor for one in machines]
-        self.rows = np.array([sum(one.rows) for one in machines])
+    def __init__(self, decoder: Decoder, factors: MachineFactors) -> None:
+        self.decoder, self.factors = decoder, factors
+        sizes = (np.square(factors.F).sum((0, 1)) + factors.rss.sum(0)) / max(factors.rows.sum(), 1)
+        level = _FLOOR * np.asarray(decoder.noise_level)
+        self.floor = np.maximum(np.square(level), _ROUNDING**2 * sizes)
 
-    def core(self, share: float) -> Array:
-        """The machines, so many, that agree best with each other."""
-        n = len(self.machines)
-        accepted = np.ones(n, bool)
-        for _ in range(2):
-            log_p = np.array([one.log_p for one in self.tests(accepted)])
-            best = np.zeros(n, bool)
-            best[np.argsort(-log_p, kind="stable")[: int(np.ceil(share * n))]] = True
-            if (best == accepted).all():
+    def settled(self) -> _Test:
+        """The test against all machines that are usual by it."""
+        everyone = np.ones(len(self.factors), bool)
+        test = self.tested(everyone)
+        best = np.lexsort((test.F.max(1), -test.each))
+        core = np.zeros(len(best), bool)
+        core[best[: int(np.ceil(_CORE * len(best)))]] = True
+        accepted = core
+        for _ in range(_ROUNDS):
+            test = self.tested(accepted)
+            before, accepted = accepted, core | (test.each > _USUAL)
+            if (accepted == before).all():
                 break
-            accepted = best
-        return accepted
+        return test
 
-    def tests(self, accepted: Array) -> list[_Test]:
+    def tested(self, accepted: Bool[Array, " n"]) -> _Test:
         """Every machine against the accepted ones but itself."""
-        n, size = len(self.machines), self.factors[0].shape[1]
-        nothing = np.zeros((size, size))
-        base = nothing if self.before is None else self.before.state()[1]["data"]
-        base = nothing if base.size == 0 else base
-        rows = 0 if self.before is None else self.before.rows
-        parts = [f if a else nothing for f, a in zip(self.factors, accepted, strict=True)]
-        after = [nothing] * n  # of the machines after each; with those before, all but itself
-        for i in range(n - 2, -1, -1):
-            after[i] = triangle(after[i + 1], parts[i + 1])
-        total = rows + int(self.rows[accepted].sum())
-        tests, until = [], base
-        for i in range(n):
-            others = triangle(until, after[i])
-            fitted = _decoder(self.empty, others, total - int(self.rows[i] * accepted[i]))
-            tests.append(_tested(self.machines[i], self.factors[i], fitted))
-            until = triangle(until, parts[i])
-        return tests
+        decoder, factors = self.decoder, self.factors
+        population = decoder.population
+        if population is None or not accepted.all():
+            population = Population.of(factors[accepted], decoder.known, decoder.regularisation)
+        means, covariances = fleet_belief(
+            factors.maps, population.pooled, population.deviations, population.variances
+        )
+        means[accepted], covariances[accepted] = population.others()
+        noise = self.noise(population)
+        # Smaller where an entry is small, too, only if that is clearly likelier.
+        least = np.ones(factors.F.shape[2])
+        unlikely = []
+        for smallest in (least, _SMALLEST * least):
+            others = self.stretched(Belief(means, covariances), population, smallest)
+            delta, size = self.distances(factors, others, noise)
+            unlikely.append((delta + size)[accepted].sum(0))
+        least = np.where(unlikely[1] + _LIKELIER < unlikely[0], _SMALLEST, 1.0)
+        others = self.stretched(Belief(means, covariances), population, least)
+        delta, _ = self.distances(factors, others, noise)
+        return _Test(population, others, least, *self.tails(delta, factors.rows, population))
 
-    def held_out(self, i: int, test: _Test) -> tuple[float, float]:
-        """Errors of the local and of the fleet's fit on steps that they have not seen."""
-        machine, variance = self.machines[i], _variance(test.others)[0]
-        free = [k for k in range(len(variance)) if k not in self.empty.known]
-        squares, count = np.zeros(2), 0
-        for learnt, judged in ((0, 1), (1, 0)):
-            seen = _decoder(self.empty, machine.halves[learnt], machine.rows[learnt])
-            both = triangle(test.others.state()[1]["data"], machine.halves[learnt])
-            joint = _decoder(self.empty, both, test.others.rows + machine.rows[learnt])
-            for which, fit in enumerate((seen, joint)):
-                wrong = _residual(machine.halves[judged], fit.estimate)
-                squares[which] += ((wrong**2).sum(0) / variance)[free].sum()
-            count += machine.rows[judged] * len(free)
-        local, fleet = np.sqrt(squares / max(count, 1))
-        return float(local), float(fleet)
+    def stretched(
+        self, belief: Belief, population: Population, least: Float[Array, " d"]
+    ) -> Belief:
+        """The belief with deviations in proportion to what deviates, `least` of the usual or more.
+
+        A part that is off by 5 % is off by more where it is large, as the push on a light machine
+        is. S is a mean over machines; the size of each entry of [A, B] is taken over that of the
+        others, as root mean square.
+        """
+        means, covariances = belief
+        for r in self.decoder.known:  # the law of which is certain
+            covariances[:, r] = population.deviations[r]
+        law = np.einsum("npy,rp->nry", population.factors.maps, population.pooled.theta)
+        usual = np.sqrt(np.square(law).mean(0))
+        size = np.where(usual > 0, np.abs(means) / np.where(usual > 0, usual, 1.0), 1.0)
+        size = np.maximum(size, least[:, None])
+        return Belief(means, size[..., None] * covariances * size[..., None, :])
+
+    def tails(
+        self, delta: Float[Array, "n d"], rows: Float[Array, " n"], population: Population
+    ) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+        """F = δ / q, and the p-values of it."""
+        y = self.factors.R.shape[1]
+        q = np.clip(rows, 1, y)[:, None]
+        degrees = np.where(
+            population.deviating,
+            np.clip(len(population.factors) - y, 1.0, _DEVIATION_TAILS),
+            np.clip(population.factors.spare.sum(), 1.0, _NOISE_TAILS),
+        )
+        F = delta / q
+        return F, np.asarray(f_distribution.sf(F, q, degrees))
+
+    def noise(self, population: Population) -> Float[Array, "n d"]:
+        """The variance of each machine's noise: the fleet's or, if that is larger, its own."""
+        own = self.factors.rss / np.maximum(self.factors.spare, 1)[:, None]
+        return np.asarray(np.maximum(own, np.maximum(population.variances, self.floor)))
+
+    @staticmethod
+    def distances(
+        factors: MachineFactors, belief: Belief, noise: Float[Array, "n d"]
+    ) -> tuple[Float[Array, "n d"], Float[Array, "n d"]]:
+        """δ of each row of [A, B], and log|L Lᵀ|."""
+        n, y, d = factors.F.shape
+        sigma = np.sqrt(noise)[..., None, None]
+        R = factors.R[:, None]
+        root = (R @ square_root(belief.covariances) / sigma).reshape(n * d, y, y)
+        off = factors.F.swapaxes(1, 2)[..., None] - R @ belief.means[..., None]
+        L = noise_factor(root)
+        white = solve_lower(L, (off / sigma).reshape(n * d, y, 1))
+        size = 2 * np.log(np.diagonal(L, axis1=1, axis2=2)).sum(1)
+        return np.square(white).sum((1, 2)).reshape(n, d), size.reshape(n, d)
+
+    def excess(
+        self, test: _Test, cost: QuadraticCost, start: Float[Array, " d"]
+    ) -> Float[Array, " n"]:
+        """How far the others' controllers are above the best possible, by each one's own data.
+
+        A machine that stands out by F is taken to come from deviations F times as large.
+        """
+        variances, covariances = test.population.variances, test.others.covariances
+        wide = np.maximum(test.F, 1.0)[..., None, None] * covariances
+        own = machine_posterior(self.factors.R, self.factors.F, test.others.means, wide, variances)
+        noise, degrees = np.diag(variances), test.population.degrees
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            policy = hedged_policy(
+                MachineBelief(test.others.means, covariances, noise, degrees), cost, 1.0
+            )
+            truth = MachineBelief(own.means, own.covariances, noise, degrees).system
+            found = relative_excess(
+                np.asarray(policy_cost(policy, truth, cost, start)),
+                np.asarray(optimal_cost(truth, cost, start)),
+            )
+        return np.asarray(found)
+
+    def errors(self, test: _Test) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """Root mean squares of a step that was not seen, by own least squares and by the others.
+
+        Of n rows, q numbers: rss / (n - q) · (1 + q / n), and (rss + ‖F - R m‖²) / n.
+        """
+        factors = self.factors
+        q, rows = factors.R.shape[1], np.maximum(factors.rows, 1)
+        free = [r for r in range(factors.F.shape[2]) if r not in self.decoder.known]
+        variance = np.maximum(test.population.variances, self.floor)
+        left = (factors.rss / variance)[:, free].mean(1)
+        off = factors.F - factors.R @ test.others.means.swapaxes(1, 2)
+        more = (np.square(off).sum(1) / variance)[:, free].mean(1)
+        spare = factors.spare
+        own = np.where(spare > 0, left / np.maximum(spare, 1) * (1 + q / rows), np.inf)
+        return np.sqrt(own), np.sqrt((left + more) / rows)
+
+    def labelled(self, i: int, bounds: Mapping[str, tuple[float, float]]) -> dict[str, float]:
+        """The context of a machine's label, found by its matrix."""
+        G = self.factors.maps[i]
+        scale = np.maximum(np.abs(G), np.abs(self.factors.maps).max(0))
+        scale = np.where(scale > 0, scale, 1.0)
+
+        def off(maps: Float[Array, "k p y"]) -> Float[Array, " k"]:
+            return np.asarray(np.log(np.square((maps - G) / scale).sum((1, 2)) + 1e-30))
+
+        return least_context(self.decoder.context_map, off, bounds)
+
+    def explained(
+        self, i: int, test: _Test, bounds: Mapping[str, tuple[float, float]], level: float
+    ) -> dict[str, float]:
+        """The context of which a machine's data are most likely, if they are likely then."""
+        population = test.population
+        noise = self.noise(population)[i]
+
+        def distance(maps: Float[Array, "k p y"]) -> tuple[Array, Array]:
+            k = len(maps)
+            own = self.factors[np.full(k, i)]
+            belief = fleet_belief(
+                maps, population.pooled, population.deviations, population.variances
+            )
+            belief = self.stretched(belief, population, test.least)
+            return self.distances(own, belief, np.broadcast_to(noise, (k, len(noise))))
+
+        def unlikely(maps: Float[Array, "k p y"]) -> Float[Array, " k"]:
+            delta, size = distance(maps)
+            return np.asarray((delta + size).sum(1))
+
+        found = least_context(self.decoder.context_map, unlikely, bounds)
+        delta, _ = distance(self.decoder.context_map.matrices([found]))
+        _, p = self.tails(delta, self.factors.rows[i : i + 1], population)
+        return found if p.min() * p.size > level / len(self.factors) else {}
 
 
-def _decoder(
-    empty: Decoder, factor: Array, rows: int, episodes: int = 0, ignored: int = 0
-) -> Decoder:
-    """A decoder that has learnt what the factor says."""
-    state, _ = empty.state()
-    d = (empty.context_map.shape or (0, 0, 0))[1]
-    state |= {"rows": rows, "episodes": episodes, "ignored_rows": ignored}
-    state |= {"sizes": (factor.shape[1] - d, d), "machines": None}
-    arrays = {"data": factor, "digests": np.zeros(0, np.uint64)}
-    return Decoder.from_state(state, arrays, empty.context_map, "the factor")
-
-
-def _variance(others: Decoder) -> tuple[Array, Array]:
-    """Of the noise of each coordinate; and which coordinates have any."""
-    floor, found = (_FLOOR * others.noise_level) ** 2, np.diagonal(others.noise_estimate)
-    return np.asarray(np.maximum(found, floor)), np.asarray(found > floor)
-
-
-def _residual(factor: Array, theta: Array) -> Array:
-    """A matrix with the squares and products of x' - Θz over the rows of the factor."""
-    p = theta.shape[1]
-    return np.asarray(factor[:, p:] - factor[:, :p] @ theta.T)
-
-
-def _tested(machine: MachineFactors, factor: Array, others: Decoder) -> _Test:
-    theta, R = others.estimate, others.factor
-    d, p = theta.shape
-    D, E, T = factor[:p, :p], factor[:p, p:], factor[p:, p:]
-    n, (variance, noisy) = sum(machine.rows), _variance(others)
-    freedom = max(others.rows - p, 1)
-    lengths = np.linalg.norm(D, axis=0)
-    scaled = np.where(lengths > 0, lengths, 1)
-    U, spread, _ = np.linalg.svd(D / scaled)
-    r = int((spread > 1e-10 * max(spread[0], 1e-300)).sum())
-    seen = U[:, :r].T @ D  # S Wᵀ, (r, p)
-    delta = U[:, :r].T @ (E - D @ theta.T)
-    C = solve_triangle(R, np.asfortranarray(seen.T), transposed=True)
-    root = triangle(np.eye(r), C) if r else np.eye(0)  # rootᵀ root = I + CᵀC
-    white = solve_triangle(root, delta, transposed=True) if r else delta
-    for i in others.known:
-        white[:, i] = delta[:, i]  # what is known has no uncertainty
-    names: list[tuple[str, int, float]] = []
-    logs: list[Array] = []
-
-    def judged(kind: str, which: Array, log_p: Array, sizes: Array) -> None:
-        names.extend((kind, int(k), float(size)) for k, size in zip(which, sizes, strict=True))
-        logs.append(log_p)
-
-    every, some = np.arange(d), np.flatnonzero(noisy)
-    if r and n > r:
-        F = (white**2).sum(0) / (r * variance)
-        judged("dynamics", every, _log_upper_tail(F, r, freedom), F)
-        left = (T**2).sum(0) + ((U[:, r:].T @ E) ** 2).sum(0)
-        F = (left / ((n - r) * variance))[some]
-        upper, lower = _log_upper_tail(F, n - r, freedom), _log_upper_tail(1 / F, freedom, n - r)
-        judged("noise", some, np.minimum(upper, lower) + np.log(2), np.sqrt(F))
-    if machine.pairs >= LEAST_PAIRS:
-        size = len(factor)
-        now, then = machine.lagged[:, :size], machine.lagged[:, size:]
-        a, b = _residual(now, theta)[:, some], _residual(then, theta)[:, some]
-        rho = (a * b).sum(0) / np.sqrt((a * a).sum(0) * (b * b).sum(0))
-        free = machine.pairs - 2
-        squared_t = rho**2 * free / np.maximum(1 - rho**2, 1e-12)
-        judged("whiteness", some, _log_upper_tail(squared_t, 1, free), rho)
-    if not names:
-        return _Test(0.0, "dynamics", 0, 0.0, others)
-    log_p = np.concatenate(logs)
-    least = int(log_p.argmin())
-    return _Test(min(float(log_p[least]) + np.log(len(names)), 0.0), *names[least], others)
-
-
-def _log_upper_tail(F: Array, above: int, below: int) -> Array:
-    """log P(F(above, below) > F), also where the probability is no longer a double.
-
-    It is the incomplete beta function I_x(a, b) at x = below / (below + above F); for small x,
-    x^a (1 - x)^b / (a B(a, b)).
-    """
-    with np.errstate(divide="ignore"):
-        x = below / (below + above * F)
-        a, b = below / 2, above / 2
-        tail = special.betainc(a, b, x)
-        leading = a * np.log(x) + b * np.log1p(-x) - np.log(a) - special.betaln(a, b)
-        small = tail <= 1e-280
-        return np.asarray(np.where(small, leading, np.log(np.maximum(tail, 1e-300))))
-
-
-def _holm(log_p: Array) -> Array:
-    """Holm's correction for the number of tests, of logarithms."""
-    order = np.argsort(log_p)
-    n = len(log_p)
-    stepped = np.maximum.accumulate(log_p[order] + np.log(n - np.arange(n)))
-    corrected = np.empty(n)
-    corrected[order] = np.minimum(stepped, 0.0)
-    return corrected
+def _shown(context: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3g}" for name, value in context.items())

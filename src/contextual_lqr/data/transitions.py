@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
-from jaxtyping import Bool, Int, Num
+from jaxtyping import Bool, Int
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
@@ -61,9 +61,10 @@ class Transitions:
         return len(self.at)
 
     @property
-    def steps(self) -> Num[Array, " n"]:
-        """The steps they start from."""
-        return np.asarray(self.rows.step[self.at])
+    def starting(self) -> list[str]:
+        """The labels of the machines, if they have any, whose episodes begin here."""
+        labels = self.rows.machine
+        return [] if labels is None else labels[self.at[self.begins]].text
 
     @property
     def follows(self) -> Bool[Array, " n"]:
@@ -96,12 +97,6 @@ class Transitions:
             allow_repeats=allow_repeats,
         )
         return decoder.repeats == before
-
-    def columns(self) -> Columns:
-        """Contexts, states, inputs and next states of these transitions alone."""
-        now = {name: column[self.at] for name, column in self.rows.values.items()}
-        then = {name: column[self.at + 1] for name, column in self.rows.values.items()}
-        return self._sides(now, then)
 
     def machines(self) -> Labels:
         """Which machine each is of: by its label or, without labels, by equal contexts."""
