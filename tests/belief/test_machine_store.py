@@ -7,7 +7,7 @@ import pytest
 from numpy import ndarray as Array
 from numpy.random import default_rng
 
-from contextual_lqr import Decoder, InputError, Trajectory
+from contextual_lqr import Decoder, FeatureContext, InputError, Trajectory
 from contextual_lqr.belief.machine_store import MachineStore
 from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 
@@ -134,3 +134,25 @@ def test_a_copy_is_independent(runs: list[Trajectory]) -> None:
     assert len(store_of(twin)) == len(store_of(decoder)) + 1
     np.testing.assert_array_equal(grams(decoder)["m0"], before)
     assert not np.allclose(grams(twin)["m0"], before)
+
+
+def test_a_decoder_without_some_machines_is_one_that_never_saw_them() -> None:
+    rng = np.random.default_rng(8)
+    masses = FeatureContext(["1", "1/mass"], states=2, inputs=1, bounds={"mass": (0.1, 9)})
+    whole, alone = (Decoder(masses, 1e-4) for _ in range(2))
+    for i in range(6):
+        for _ in range(2):
+            x, u = rng.normal(size=(8, 2)), rng.normal(size=(7, 1))
+            played = {"mass": 1.0 + i}, Trajectory(x, u), f"cart {i}"
+            whole.update(*played)
+            if i not in (1, 4):
+                alone.update(*played)
+    left = whole.without(["cart 1", "cart 4"])
+    assert left.machine_labels == alone.machine_labels
+    assert left.rows == alone.rows == 4 * 14
+    assert np.allclose(left.estimate, alone.estimate, rtol=1e-10, atol=1e-12)
+    assert np.allclose(left.factor, alone.factor, rtol=1e-10, atol=1e-12)
+    assert np.allclose(left.deviations, alone.deviations, rtol=1e-6, atol=1e-12)
+    assert whole.rows == 6 * 14  # it stays as it was
+    left.update(*played)  # what was set aside, or not, has been learnt
+    assert left.repeats == 1
