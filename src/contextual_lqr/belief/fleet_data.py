@@ -66,7 +66,7 @@ class FleetData:
     def __init__(
         self,
         context_map: ContextMap,
-        regularisation: float = 1.0,
+        regularisation: float | None = None,
         *,
         noise_level: ArrayLike | None = None,
         known: Mapping[int, ArrayLike] | None = None,
@@ -78,8 +78,9 @@ class FleetData:
                 f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}"
             )
         self.context_map = context_map
-        level = np.sqrt(regularisation) if noise_level is None else noise_level
-        self.noise_level = as_noise_level(level)
+        if noise_level is None and self.regularisation is not None:
+            noise_level = np.sqrt(self.regularisation)
+        self.given_noise_level = as_noise_level(noise_level)
         self.known: Mapping[int, Array] = as_known_rows(known, context_map.shape) if known else {}
         self.episodes = 0
         self.repeats = 0  # episodes, or tables of rows, that had been learnt before
@@ -377,5 +378,7 @@ class FleetData:
     @property
     def _limit(self) -> float:
         """The size above which a row holds nothing but rounding."""
-        level = np.asarray(self.noise_level)
+        if self.given_noise_level is None:
+            return 1e150  # whose square is a number
+        level = np.asarray(self.given_noise_level)
         return float(level[level > 0].min()) / _EPSILON

@@ -57,7 +57,7 @@ class FleetDescription:
     R: Float[Array, "m m"]
     targets: Float[Array, "H d"] | None
     noise_level: float
-    regularisation: float
+    regularisation: float | None
     known: Mapping[int, Float[Array, " p"]]
     machine_column: str | None = None  # of logs; if it is not given, `machine` where they have it
 

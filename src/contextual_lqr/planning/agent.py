@@ -341,7 +341,8 @@ class Agent(Displayed):
             return self.beta
         # √λ c_Θ is then √(dp) noise levels: entries of Θ of the order of noise_level / √λ.
         level = float(np.max(self.decoder.noise_level))
-        size = float(level * np.sqrt(len(self.start) * len(G) / self.decoder.regularisation))
+        most = float(self.decoder.regression.prior.max())
+        size = float(level * np.sqrt(len(self.start) * len(G) / most))
         return DeterminantBeta(size, level, 0.1)
 
     def _plan(self, context: Any, choice: Choice, cost: QuadraticCost) -> Plan:
