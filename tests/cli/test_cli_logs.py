@@ -53,7 +53,7 @@ def test_from_nothing_to_a_decoder(folder: Path, capsys: pytest.CaptureFixture[s
     assert "none of 5 machines stands out" in said
     assert "all.decoder is written: 380 rows of 20 episodes" in said
     last = " ".join(said.split("episodes\n")[-1].split())
-    assert last.startswith("backtest: 5 of 5 machines would have been trusted before their first")
+    assert last.startswith("backtest: 10 of 10 machines would have been trusted before their first")
     assert "0 of them wrongly" in last
     assert max(map(len, said.splitlines())) <= 80
     assert command("fit", "fleet.toml", "a.csv", "-o", "a.decoder") == 0
