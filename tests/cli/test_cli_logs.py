@@ -1,5 +1,6 @@
 """new, check, fit and merge as a user meets them."""
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -125,7 +126,9 @@ def test_fit_says_why_there_is_no_backtest(
 def test_fit_says_how_many_machines_were_drawn_for_the_backtest(
     folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("contextual_lqr.certificates.backtest._MACHINES", 3)
+    # The package has a function of the module's name.
+    module = importlib.import_module("contextual_lqr.certificates.backtest")
+    monkeypatch.setattr(module, "_MACHINES", 3)
     assert command("fit", "fleet.toml", "a.csv", "-o", "a.decoder") == 0
     assert "(3 drawn from 5)" in capsys.readouterr().out.replace("\n", " ")
 

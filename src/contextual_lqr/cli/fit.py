@@ -107,4 +107,4 @@ def fit(
     if decoder.ignored_rows:
         say(console, f"{decoder.ignored_rows:,} rows are so large that rounding drowns the noise")
     say(console, f"{target} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes")
-    say(console, str(backtested))
+    console.print(str(backtested), highlight=False)
