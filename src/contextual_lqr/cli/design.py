@@ -135,6 +135,7 @@ def _certified(
             described.cost,
             described.start,
             machine=machines.own_labels,
+            input_bounds=described.input_bounds,
             progress=progress.advance,
             **options,
         )
