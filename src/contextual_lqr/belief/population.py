@@ -99,11 +99,10 @@ class Population:
         if not rows.any():
             return law
         found = fleet_belief(G, self.pooled, self.deviations, self.variances)
-        for k, place in enumerate(own):
-            if place is not None:
-                means, covariances = self.own(np.array([place]))
-                found.means.reshape(-1, *means.shape[1:])[k] = means[0]
-                found.covariances.reshape(-1, *covariances.shape[1:])[k] = covariances[0]
+        if seen := [k for k, place in enumerate(own) if place is not None]:
+            means, covariances = self.own(np.array([own[k] for k in seen], int))
+            found.means.reshape(-1, *means.shape[1:])[seen] = means
+            found.covariances.reshape(-1, *covariances.shape[1:])[seen] = covariances
         mean, covariances = law.mean.copy(), law.covariances.copy()
         mean[..., rows, :] = found.means[..., rows, :]
         covariances[..., rows, :, :] = found.covariances[..., rows, :, :]

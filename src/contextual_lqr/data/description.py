@@ -107,6 +107,11 @@ class FleetDescription:
         return tuple(one.name for one in self.inputs)
 
     @property
+    def input_bounds(self) -> dict[str, tuple[float, float]]:
+        """What each input may be."""
+        return {one.name: (one.low, one.high) for one in self.inputs}
+
+    @property
     def context_names(self) -> tuple[str, ...]:
         """The values of a context."""
         return tuple(one.name for one in self.contexts)
