@@ -364,9 +364,8 @@ class _Task:
         verdict, reason = judged
         if verdict != "trust" and not missed <= TRUSTED_EXCESS:
             reason = f"{finding}, which may cost {_percent(missed)}; {reason}"
-        beyond = self.decoder.context_map.outside(context)
-        if verdict == "trust" and beyond:
-            return "caution", f"{beyond}; {reason}"
+        if beyond := self.decoder.context_map.outside(context):
+            return "caution" if verdict == "trust" else verdict, f"{beyond}; {reason}"
         return verdict, reason
 
     def _on_draws(
