@@ -138,7 +138,8 @@ MOMENTS = {
         " except BaseException: raise InputError('x')"
     ),
     "and Python breaks as it ends": (
-        f" class A:\n  def __del__(self): os.abort()\n sys.modules['a'] = A(); {KILL}; time.sleep(9)"
+        " class A:\n  def __del__(self): os.abort()\n"
+        f" sys.modules['a'] = A(); {KILL}; time.sleep(1)"
     ),
     "lost": f" try: {KILL}; time.sleep(1)\n except BaseException: pass",
     "at the very end": f" import atexit; atexit.register(lambda: {KILL})\n {KILL}; time.sleep(1)",
