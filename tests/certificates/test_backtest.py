@@ -1,10 +1,13 @@
 """Certificates held against machines left out: what is counted, what is refused, what is kept."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from numpy.random import default_rng
 
 from contextual_lqr import Decoder, InputError, QuadraticCost, certify, certify_many
+from contextual_lqr.belief.population import Population
 from contextual_lqr.certificates.backtest import FEWEST, backtest
 from contextual_lqr.certificates.fleet_check import fleet_check
 from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
@@ -115,3 +118,40 @@ def test_what_the_model_misses_counts_at_what_it_may_cost() -> None:
     assert harmless.verdict == "trust"
     assert harmless.likely_excess > sound.likely_excess
     assert harmless.interval[1] > sound.interval[1]
+
+
+def test_with_data_of_their_own_machines_fare_better() -> None:
+    decoder, _ = learnt(24, 0.2, default_rng(8))
+    found = backtest(decoder, COST, START, own_steps=[4, 12, 30])
+    zero = float(np.median([one.realised_excess for one in found.machines]))
+    excess = [one.median_excess for one in found.few_shot]
+    assert zero > excess[0] > excess[1] > excess[2]
+    assert [one.steps for one in found.few_shot] == [4, 12, 30]
+    assert found.as_dict()["few_shot"][1]["steps"] == 12
+    assert found.few_shot[-1].trusted >= found.trusted
+    with pytest.raises(InputError, match="own_steps must be at least 1, not 0"):
+        backtest(decoder, COST, START, own_steps=[0])
+
+
+def test_thinned_rows_are_distributed_as_fewer_rows_would_be() -> None:
+    """√f F + √(1-f) noise, against machines that have shown a share f of the rows."""
+    decoder, _ = learnt(24, 0.0, default_rng(9))
+    population = decoder.population
+    assert population is not None
+    whole, same = population.own(), population.own(steps=30, rng=default_rng(0))
+    np.testing.assert_array_equal(whole.means, same.means)
+    # With S given as large, the posterior mean is the machine's own least squares.
+    wide = replace(population, deviations=1e6 * np.tile(np.eye(3), (2, 1, 1)))
+    errors = []
+    for seed in range(200):
+        few = wide.own(steps=10, rng=default_rng(seed))
+        off = few.means - wide.own().means
+        errors.append(np.einsum("nri,nij,nrj->nr", off, _information(wide), off))
+    # (β_f - β)ᵀ RᵀR (β_f - β) / σ² has mean y (1 - f) / f: here 3 · (2/3) / (1/3) = 6.
+    ratio = np.mean(errors, 0) / population.variances / 6
+    assert abs(ratio.mean() - 1) < 0.02
+
+
+def _information(population: Population) -> np.ndarray:
+    R = population.factors.R
+    return R.swapaxes(1, 2) @ R

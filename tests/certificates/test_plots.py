@@ -8,12 +8,16 @@ import pytest
 from matplotlib.figure import Figure
 from numpy.random import default_rng
 
+import deviating_fleet
 from contextual_lqr import (
     Certificate,
     Decoder,
     FeatureContext,
     InputError,
+    QuadraticCost,
+    backtest,
     certify_many,
+    plot_backtest,
     plot_certificates,
     plot_closed_loop,
     plot_decoder,
@@ -114,3 +118,16 @@ def test_without_matplotlib_the_extra_is_named(
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingExtraError, match=r"Matplotlib is not installed.*lqr\[plot\]"):
         plot_decoder(learnt)
+
+
+def test_a_backtest_shows_every_machine_and_amount_of_own_data() -> None:
+    decoder, _ = deviating_fleet.learnt(8, 0.1, default_rng(0))
+    cost = QuadraticCost([np.eye(2)] * 10, [np.eye(1)] * 9)
+    found = backtest(decoder, cost, [1.0, 0.0], own_steps=[2, 8])
+    claims, amounts = plot_backtest(found, figure=Figure())
+    drawn = np.concatenate([line.get_xdata() for line in claims.lines if line.get_marker() == "o"])
+    assert len(drawn) == len(found.machines)
+    assert amounts.lines[0].get_xdata().tolist() == [0, 2, 8]
+    assert amounts.lines[0].get_ydata()[1] == found.few_shot[0].median_excess
+    (alone,) = plot_backtest(backtest(decoder, cost, [1.0, 0.0]), figure=Figure())
+    assert alone.get_xscale() == "log"

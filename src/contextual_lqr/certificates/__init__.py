@@ -3,7 +3,7 @@
 from contextual_lqr.certificates.backtest import Backtest, backtest
 from contextual_lqr.certificates.certificate import Certificate, CostBound, certify, certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
-from contextual_lqr.certificates.plots import plot_certificates, plot_closed_loop
+from contextual_lqr.certificates.plots import plot_backtest, plot_certificates, plot_closed_loop
 
 __all__ = [
     "Backtest",
@@ -12,6 +12,7 @@ __all__ = [
     "backtest",
     "certify",
     "certify_many",
+    "plot_backtest",
     "plot_certificates",
     "plot_closed_loop",
     "rank_candidates",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
@@ -236,8 +236,9 @@ def plot_backtest(found: Backtest, *, figure: Figure | None = None) -> list[Axes
             middle = [zero[0], *(one.median_excess for one in found.few_shot)]
             most = [zero[1], *(one.excess_90 for one in found.few_shot)]
             axes = drawn[1]
-            axes.plot(steps, middle, "o-", color=PALETTE[0], markersize=4, label="median")
-            axes.plot(steps, most, "s--", color=PALETTE[0], markersize=4, label="90 % of machines")
+            same: dict[str, Any] = {"color": PALETTE[0], "markersize": 4, "clip_on": False}
+            axes.plot(steps, middle, "o-", label="median", **same)
+            axes.plot(steps, most, "s--", label="90 % of machines", **same)
             axes.axhline(BAD, color=_COLOURS["do not use"], linewidth=1, linestyle="--")
             axes.set(yscale="log", xlabel="steps of the machine's own", ylabel="excess by own data")
             axes.set_xscale("symlog", linthresh=max(steps[1], 1))

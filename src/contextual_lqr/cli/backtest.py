@@ -15,7 +15,7 @@ from contextual_lqr.certificates.backtest import backtest as run
 from contextual_lqr.certificates.plots import plot_backtest
 from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.cli.options import AsJson, Fitted
-from contextual_lqr.cli.terminal import Console, print_json, say
+from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
@@ -76,7 +76,7 @@ def backtest(
 
 def _show(found: Backtest, findings: list[str]) -> None:
     console = Console()
-    say(console, f"{found}.")
+    console.print(f"{found}.", highlight=False)
     excess = np.array([one.realised_excess for one in found.machines])
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("own steps", justify="right")
@@ -106,7 +106,7 @@ def _show(found: Backtest, findings: list[str]) -> None:
         )
     console.print(table)
     for sentence in findings:
-        say(console, f"Against the model: {sentence}.")
+        console.print(escape(f"Against the model: {sentence}."), highlight=False)
 
 
 def _percent(part: float) -> str:
