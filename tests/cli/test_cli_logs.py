@@ -210,9 +210,12 @@ def test_what_was_learnt_is_not_learnt_again(
     said = capsys.readouterr().out
     assert "190 transitions learnt before, and left out" in said
     assert "b.decoder is written: 190 rows of 10 episodes" in said
-    assert FittedFleet.load("b.decoder").decoder.repeats == 1
+    assert FittedFleet.load("b.decoder").decoder.repeats == 10
+    again = "fit fleet.toml copy.csv --into a.decoder -o same.decoder"
+    assert command(*again.split()) == 0
+    assert "190 transitions learnt before, and left out" in capsys.readouterr().out
+    assert FittedFleet.load("same.decoder").decoder.rows == 190
     for again in (
-        "fit fleet.toml copy.csv --into a.decoder",
         "merge a.decoder a.decoder -o a.decoder",
         "merge a.decoder ./b.decoder -o c.decoder",
     ):

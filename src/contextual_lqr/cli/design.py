@@ -287,9 +287,6 @@ def _show_one(
         facts.append(("own data", own_data(fitted.decoder, machines.own_rows[0])))
     for name, (least, most) in beyond_logs(fitted, one.context).items():
         facts.append(("beyond logs", f"{escape(name)}: the logs have {least:.4g} to {most:.4g}"))
-    outside = described.context_map.outside(one.context)
-    if outside and outside not in one.reason:
-        facts.append(("beyond bounds", escape(outside)))
     listed = Table.grid(padding=(0, 2))
     for name, text in facts:
         listed.add_row(name, text)

@@ -12,19 +12,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.evidence import Digests
 from contextual_lqr.checks import require
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.machine_factors import FactorsByMachine
+from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits, fit_without
 from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
-from contextual_lqr.data.sources import Part, as_one_part, cut_in_parts, find_sources
+from contextual_lqr.data.sources import as_one_part, cut_in_parts, find_sources
 from contextual_lqr.data.transitions import LogReader
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
@@ -158,8 +159,8 @@ def fit(
     only
         Learn from one machine alone: its label, or its context as `"mass=2"`.
     allow_repeats
-        Learn again from rows that were learnt before. Otherwise they are left out and counted if
-        they are among these logs, and refused if `into` has learnt them.
+        Learn again from episodes that were learnt before, among these logs or by `into`. Otherwise
+        they are left out and counted.
     quarantine
         A CSV file for bad rows, each with its place and what is wrong with it. It is written only
         if there are any, and never over an older one: the name then gets a number.
@@ -220,20 +221,22 @@ def fit(
     bad = None if quarantine is None else Quarantine(Path(quarantine))
     try:
         parts = cut_in_parts(sources, sort=sort)
-        work = partial(
-            _learn, description, strict, alarm, sort, only, allow_repeats, bad is not None
+        before = None if into is None else into.decoder
+        known = Digests() if before is None else before.evidence
+        learning = Learning(
+            description, strict, alarm, sort, only, allow_repeats, bad is not None, known
         )
-        merged = partial(_merged, allow_repeats=allow_repeats)
+        work = learning.part
         collected = _Collector([part.size for part in parts], bad, progress)
         if not isinstance(workers, str):  # in this process, which can be told more often
             work = partial(work, told=collected.within)
         try:
-            learnt = in_tree(work, merged, parts, workers or kernels.cores(), collected)
+            learnt = in_tree(work, learning.merge, parts, workers or kernels.cores(), collected)
         finally:
             collected.stopped = True  # threads that still read end soon
-        decoder, factors, report = learnt
+        learning.finish(learnt)
+        decoder, factors, report = learnt.decoder, learnt.factors, learnt.report
         report.require_rows()
-        before = None if into is None else into.decoder
         if before is not None:
             decoder = before.copy()
             decoder.merge(learnt.decoder, allow_repeats=allow_repeats)
@@ -272,51 +275,6 @@ def check_logs(
         pass
     reader.report.require_rows()
     return reader.report
-
-
-class _Learnt(NamedTuple):
-    """What a part of the logs teaches: factors, whose size does not depend on its rows."""
-
-    decoder: Decoder
-    factors: FactorsByMachine
-    report: LogReport
-
-
-def _learn(
-    description: FleetDescription,
-    strict: bool,
-    alarm: bool,
-    sort: bool,
-    only: str | None,
-    allow_repeats: bool,
-    keep_bad: bool,
-    part: Part,
-    told: Callable[[int, float], None] | None = None,
-) -> tuple[_Learnt, list[BadRows]]:
-    """Read a part of the logs and reduce it."""
-    reader = LogReader(description, part, strict=strict, sort=sort, keep_bad=keep_bad)
-    decoder = description.new_decoder()
-    factors = FactorsByMachine(decoder.context_map, float(np.min(decoder.noise_level)))
-    for batch in reader.transitions(told and partial(told, part.number)):
-        if only is not None:
-            batch = batch.of_machine(only)
-        if not batch.teach(decoder, allow_repeats=allow_repeats):
-            reader.report.repeated += len(batch)
-        elif alarm:
-            factors.add(batch)
-    return _Learnt(decoder, factors, reader.report), reader.bad or []
-
-
-def _merged(several: list[_Learnt], allow_repeats: bool) -> _Learnt:
-    """What successive parts of the logs teach together."""
-    decoder, report = several[0].decoder.copy(), LogReport()
-    factors = FactorsByMachine(decoder.context_map, float(np.min(decoder.noise_level)))
-    for i, one in enumerate(several):
-        if i:
-            decoder.merge(one.decoder, allow_repeats=allow_repeats)
-        factors.merge(one.factors)
-        report.merge(one.report)
-    return _Learnt(decoder, factors, report)
 
 
 class _Collector:
