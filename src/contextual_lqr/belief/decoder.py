@@ -51,8 +51,8 @@ class Decoder(FleetData, Displayed):
         Λ next to nothing, in proportion to the data: what is learnt is the same in all units.
     noise_level : array_like, () or (d,), optional
         The rough standard deviation of a step's noise; √λ if only that is given, else a hundredth
-        of the states. Zero where a state is exact. A step so large that rounding drowns such noise teaches nothing, and is counted in
-        `ignored_rows` instead.
+        of the states. Zero where a state is exact. A step so large that rounding drowns such noise
+        teaches nothing, and is counted in `ignored_rows` instead.
     known : mapping from int to array_like, (p,), optional
         The rows of Θ, by the number of their state, that are given and need not be learnt.
     deviations : "estimated", array_like (d, d+m, d+m), or None
