@@ -82,7 +82,7 @@ CAMPAIGNS = {
     "signals": Campaign(
         "Ctrl-C at a random moment of every command: one word, exit code 130, nothing half written",
         "test_interrupts.py::random",
-        300,
+        200,
     ),
 }
 

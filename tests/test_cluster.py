@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from command import COMMAND, run
 from contextual_lqr import InputError
 from contextual_lqr.data import FittedFleet, fit, sources
-from contextual_lqr.data.fitting import _learn
+from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.transitions import LogReader, Transitions
 from contextual_lqr.errors import MissingExtraError
 from contextual_lqr.paper.reproduce import trial as trials
@@ -221,9 +221,8 @@ def test_what_cannot_be_done_is_said_in_a_sentence(
     gone = str(tmp_path / "gone.parquet")
     source = sources.Source(gone, 1, "parquet", gone)
     part = sources.as_one_part([source])
-    read = partial(_learn, DESCRIPTION, False, False, False, None, False)
     with pytest.raises(InputError, match=r"on the worker tcp://[\d.:]+: cannot read .*gone"):
-        next(in_parallel(read, [part], cluster.address))
+        next(in_parallel(Learning(DESCRIPTION).part, [part], cluster.address))
     bad = write(cart_rows(MASSES).with_columns(mass=pl.lit(99.0)), tmp_path / "bad.parquet")
     with pytest.raises(InputError, match=r"on the worker .*row 1: .*--strict"):
         fit(DESCRIPTION, [bad], strict=True, workers=cluster.address)

@@ -25,8 +25,67 @@ def dask(tmp_path: Path) -> Iterator[Dask]:
         yield one
 
 
-def test_the_ten_seconds_of_the_docs_are_kept() -> None:
-    assert waiting._SILENCE + 2 * waiting._LOOK <= 10
+class Told:
+    """What a watch is told, by a clock of its own; a healthy worker has its say every second."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, crowd: float, pause: float) -> None:
+        self.now, self.pause, self.silent = 0.0, pause, False
+        monkeypatch.setattr(waiting.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(waiting, "crowding", lambda: crowd)
+        monkeypatch.setattr(waiting._Watch, "_told", self.told)
+        self.watch = waiting._Watch(None, "tcp://here")
+
+    def told(self, _: object) -> dict[str, dict[str, dict[str, float]]]:
+        return {"workers": {"one": {"last_seen": 0.0 if self.silent else self.now}}}
+
+    def look(self, seconds: float) -> None:
+        until = self.now + seconds
+        while self.now < until:
+            self.now += self.pause
+            self.watch._look()
+
+
+def seconds_until_lost(told: Told) -> float:
+    told.look(30)
+    told.silent, began = True, told.now
+    with pytest.raises(WorkersLostError, match="nothing has been heard of the worker one"):
+        told.look(1000)
+    return told.now - began
+
+
+def test_a_silent_worker_is_lost_within_the_ten_seconds_of_the_docs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    soon = waiting._LOOK + 0.05  # how often `until` looks where nothing keeps it from it
+    with monkeypatch.context() as patch:
+        assert waiting._SILENCE < seconds_until_lost(Told(patch, 1.0, soon)) <= 10
+    with monkeypatch.context() as patch:  # six processes want each core: all is six times later
+        assert 6 * waiting._SILENCE < seconds_until_lost(Told(patch, 6.0, soon)) <= 60
+    with monkeypatch.context() as patch:  # we were stopped for an hour, and the worker was not
+        told = Told(patch, 1.0, soon)
+        told.look(5)
+        told.silent = True
+        told.now += 3600
+        told.look(3)
+        told.silent = False
+        told.look(30)
+
+
+def test_a_crowd_is_counted() -> None:
+    assert waiting.crowding() >= 1
+    hogs = [
+        subprocess.Popen([sys.executable, "-c", "while True: pass"])
+        for _ in range(4 * (os.cpu_count() or 1))
+    ]
+    try:
+        began = time.monotonic()
+        while waiting.crowding() < 3:  # most of them run, or would like to
+            assert time.monotonic() < began + 60
+            time.sleep(0.05)
+    finally:
+        for one in hogs:
+            one.kill()
+            one.wait()
 
 
 def asleep(seconds: float) -> tuple[list[float], float]:
@@ -35,19 +94,16 @@ def asleep(seconds: float) -> tuple[list[float], float]:
 
 
 def lost_when(dask: Dask, what: Callable[[], object], tree: bool = False) -> str:
-    """What is said when something happens as the first job is done; it must be said soon."""
-    began = []
+    """What is said when something happens as the first job is done, long before the others are."""
 
     def happen(*_: object) -> None:
-        began.append(time.monotonic())
         what()
 
     with pytest.raises(WorkersLostError) as said:  # noqa: PT012
         if tree:
-            in_tree(asleep, sum, [0.1, 60.0, 60.0], dask.address, happen)
-        for one in in_parallel(time.sleep, [0.1, 60.0, 60.0], dask.address):
+            in_tree(asleep, sum, [0.1, 600.0, 600.0], dask.address, happen)
+        for one in in_parallel(time.sleep, [0.1, 600.0, 600.0], dask.address):
             happen(one)
-    assert time.monotonic() - (began or [time.monotonic()])[0] < waiting._SILENCE + 4
     return str(said.value)
 
 
@@ -96,9 +152,9 @@ def test_a_scheduler_that_is_killed_is_one_sentence(dask: Dask, tmp_path: Path) 
         assert running.poll() is None
         time.sleep(0.05)
     dask.scheduler.kill()
-    began = time.monotonic()
-    _, said = running.communicate(timeout=60)
-    assert time.monotonic() - began < 10
+    began, crowd = time.monotonic(), waiting.crowding()
+    _, said = running.communicate(timeout=600)
+    assert time.monotonic() - began < 10 * max(crowd, waiting.crowding())
     assert running.returncode == 1
     assert f"the Dask scheduler at {dask.address} is gone" in " ".join(said.split())
     assert "Traceback" not in said

@@ -358,3 +358,41 @@ def test_a_number_of_rows_is_a_number(rows: float) -> None:
         log_det_bound(CONSTANTS, rows)
     with pytest.raises(InputError, match="episodes must be at least"):
         regret_bound(CONSTANTS, rows, 0.1)
+
+
+# -- a law that is wrong by ε --------------------------------------------------------------------
+
+
+@given(seed=seeds)
+@settings(max_examples=30)
+def test_errors_of_the_law_move_the_estimate_by_no_more_than_their_size(seed: int) -> None:
+    """‖FᵀZ V^-½‖_F ≤ ‖F‖_F, by the definition of V."""
+    rng = np.random.default_rng(seed)
+    n, p, d = rng.integers(1, 40), rng.integers(1, 6), rng.integers(1, 4)
+    Z, F = rng.standard_normal((n, p)), rng.standard_normal((n, d))
+    values, axes = np.linalg.eigh(1e-3 * np.eye(p) + Z.T @ Z)
+    root = axes / np.sqrt(values) @ axes.T
+    assert np.linalg.norm(F.T @ Z @ root) <= np.linalg.norm(F) * (1 + 1e-12)
+
+
+@given(seed=seeds)
+@settings(max_examples=20)
+def test_the_excess_of_other_gains_is_quadratic_in_their_difference(seed: int) -> None:
+    """J(K̂) - J* = Σ E‖(R + BᵀPB)^½ (K̂ - K) x‖², x under K̂."""
+    rng = np.random.default_rng(seed)
+    d, m, H = 3, 2, 6
+    A, B = 0.6 * rng.standard_normal((d, d)), rng.standard_normal((d, m))
+    system = LinearSystem(A, B, 0.01 * np.eye(d))
+    Q, R = np.repeat(np.eye(d)[None], H, 0), np.repeat(0.5 * np.eye(m)[None], H - 1, 0)
+    cost, start = QuadraticCost(Q, R), rng.standard_normal(d)
+    best = solve(system, cost)
+    gains = best.policy.gains + 0.1 * rng.standard_normal((H - 1, m, d))
+    total, X = 0.0, np.outer(start, start)
+    for h, K in enumerate(gains):
+        off = K - best.policy.gains[h]
+        S = R[h] + B.T @ best.value_matrices[h + 1] @ B
+        total += np.trace(off.T @ S @ off @ X)
+        loop = A + B @ K
+        X = loop @ X @ loop.T + system.noise
+    paid = policy_cost(LinearPolicy(gains), system, cost, start)
+    assert total == pytest.approx(float(paid - best.cost(start)), rel=1e-8)

@@ -280,3 +280,19 @@ def _described(hint: Any) -> str:
     if hint in (None, type(None)):
         return "None"
     return words.get(hint) or f"a {getattr(hint, '__name__', str(hint))}"
+
+
+def as_input_bounds(bounds: Any, m: int) -> tuple[Array, Array]:
+    """The pair (low, high) of what m inputs may be, each a number or m of them."""
+    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
+        raise InputError(f"input_bounds must be a pair (low, high), not {bounds!r}")
+    try:
+        pair = [np.asarray(bound, float) for bound in bounds]
+    except (TypeError, ValueError):
+        raise InputError(f"input_bounds must be numbers, not {bounds!r}") from None
+    require(
+        all(bound.shape in ((), (m,)) for bound in pair) and bool((pair[0] <= pair[1]).all()),
+        f"input_bounds must be low <= high, each a number or {m} of them, not {bounds!r}",
+    )
+    low, high = (frozen(np.broadcast_to(bound, (m,))) for bound in pair)
+    return low, high

@@ -145,6 +145,9 @@ def estimated_regularity(
     probability 1-δ given c_w: ‖Θ*‖ ≤ ‖Θ̂‖ + √(β / λ_min(V)) with √β = √λ ‖Θ*‖ + b, solved for ‖Θ*‖.
     """
     require_probability("delta", delta)
+    given = decoder.regularisation
+    require(given, "the constants have a λ in them: give the decoder one, Decoder(map, λ)")
+    assert given is not None
     noise = decoder.noise_estimate
     found = regularity(
         decoder.estimate,
@@ -153,12 +156,12 @@ def estimated_regularity(
         cost,
         start,
         noise,
-        regularisation=decoder.regularisation,
+        regularisation=given,
         **options,
     )
     b = np.sqrt(DeterminantBeta(0.0, found.c_w, delta)(decoder))
     least = float(np.linalg.svd(decoder.factor, compute_uv=False)[-1])  # √λ_min(V)
-    share = math.sqrt(decoder.regularisation) / least
+    share = math.sqrt(given) / least
     require(
         share < 1 - 1e-9,
         "the data leave a direction of Θ quite open, so its norm has no bound: learn from more "

@@ -124,7 +124,7 @@ def test_any_split_merged_in_any_order_is_learning_in_one_go(
     rng = np.random.default_rng(seed)
     episodes = [episode(rng, 10.0**power) for power in powers * 2]
     size = max(np.abs(part).max() for part in rows_of(episodes))
-    parts = [Decoder(MAP, noise_level=0.01) for _ in range(data.draw(st.integers(1, 5)))]
+    parts = [Decoder(MAP, 1.0, noise_level=0.01) for _ in range(data.draw(st.integers(1, 5)))]
     for one in data.draw(st.permutations(episodes)):
         data.draw(st.sampled_from(parts)).update(*one)
     while len(parts) > 1:  # any two of those left: chains, trees, and empty ones among them
@@ -134,7 +134,7 @@ def test_any_split_merged_in_any_order_is_learning_in_one_go(
         assert snapshot(parts[j]) == before
         del parts[j]
     assert_same_belief(
-        parts[0], learnt(episodes, noise_level=0.01), size, max(powers) - min(powers) < 7
+        parts[0], learnt(episodes, 1.0, noise_level=0.01), size, max(powers) - min(powers) < 7
     )
 
 
@@ -144,7 +144,7 @@ def test_one_by_one_is_many_at_once(seed: int, powers: list[int]) -> None:
     unequal = [episode(rng, 10.0**power, 2 + i % 3) for i, power in enumerate(powers * 2)]
     equal = [episode(rng, 10.0**power) for power in powers]
     for episodes in (unequal, equal):
-        one_by_one = learnt(episodes, noise_level=0.01)
+        one_by_one = learnt(episodes, 1.0, noise_level=0.01)
         size = max(np.abs(part).max() for part in rows_of(episodes))
         listed = [c for c, _ in episodes]
         named = {"gain": np.array([c["gain"] for c in listed])}
@@ -154,7 +154,7 @@ def test_one_by_one_is_many_at_once(seed: int, powers: list[int]) -> None:
                                      for part in ("states", "inputs"))))  # fmt: skip
         for trajectories in runs:
             for contexts in (listed, named):
-                many = Decoder(MAP, noise_level=0.01)
+                many = Decoder(MAP, 1.0, noise_level=0.01)
                 many.update_many(contexts, trajectories)
                 assert_same_belief(many, one_by_one, size, max(powers) - min(powers) < 7)
 
@@ -162,7 +162,7 @@ def test_one_by_one_is_many_at_once(seed: int, powers: list[int]) -> None:
 def test_thousands_of_rows_give_the_ridge_estimate_of_all() -> None:
     rng = np.random.default_rng(3)
     episodes = [episode(rng, 1.0, 2 + i % 9) for i in range(600)]  # several blocks
-    decoder = Decoder(MAP, noise_level=0.01)
+    decoder = Decoder(MAP, 1.0, noise_level=0.01)
     decoder.update_many([c for c, _ in episodes], [t for _, t in episodes])
     Z, after = rows_of(episodes)
     padded = np.concatenate((Z, np.eye(Z.shape[1]))), np.concatenate((after, np.zeros((6, 2))))
@@ -329,7 +329,7 @@ def test_systems_are_the_estimate_times_the_context_matrix() -> None:
 def test_a_step_that_drowns_the_noise_is_counted_and_not_learnt(size: float, ignored: int) -> None:
     rng = np.random.default_rng(8)
     episodes = [episode(rng) for _ in range(5)]
-    plain, both = learnt(episodes, noise_level=0.01), learnt(episodes, noise_level=0.01)
+    plain, both = learnt(episodes, 1.0, noise_level=0.01), learnt(episodes, 1.0, noise_level=0.01)
     x = np.array([size, 1.0])
     both.update({"gain": 0.0}, Trajectory([x, THETA[:, :2] @ x], [[0.0]]))
     assert (both.ignored_rows, both.rows) == (ignored, plain.rows + 1 - ignored)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from numpy import ndarray as Array
 from numpy.random import Generator, default_rng
 
+import deviating_fleet
 from contextual_lqr import (
     ConstantBeta,
     Decoder,
@@ -455,3 +456,32 @@ def test_known_rows_do_not_move() -> None:
     context = {"mass": 1.0, "stiffness": 1.0}
     sharp, wide = (certify(d, context, fleet.cost, fleet.start, draws=5) for d in (known, free))
     assert wide.interval[0] < sharp.interval[0] < sharp.interval[1] < wide.interval[1]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_certificates_are_the_same_in_all_units(seed: int) -> None:
+    """States and inputs in other units, by powers of ten from 1e-6 to 1e6."""
+    rng = default_rng(seed)
+    scale = 10.0 ** rng.integers(-6, 7, 3)
+    x, u = scale[:2], scale[2:]
+    same, other = (Decoder(deviating_fleet.context_map()) for _ in range(2))
+    truth = deviating_fleet.machines(24, 0.05 * seed, rng)
+    for i, (context, M) in enumerate(zip(deviating_fleet.contexts(24), truth, strict=True)):
+        for _ in range(2):
+            run = deviating_fleet.episode(M, 15, rng)
+            same.update(context, run, machine=f"m{i}")
+            other.update(context, Trajectory(run.states * x, run.inputs * u), machine=f"m{i}")
+    cost = QuadraticCost([np.eye(2)] * 10, [0.1 * np.eye(1)] * 9)
+    units = QuadraticCost(cost.Q / x[:, None] / x, cost.R / u[:, None] / u)
+    contexts = {"inertia": [0.8, 1.0, 1.3]}
+    usual = certify_many(same, contexts, cost, [1.0, 0.0])
+    found = certify_many(other, contexts, units, x * [1.0, 0.0])
+    for one, its in zip(usual, found, strict=True):
+        assert its.verdict == one.verdict
+        assert its.likely_excess == pytest.approx(one.likely_excess, rel=1e-5)
+        assert its.predicted_cost == pytest.approx(one.predicted_cost, rel=1e-8)
+        # Its ends are proven by a search for multipliers, which stops here or there.
+        assert its.interval[0] == pytest.approx(one.interval[0], rel=0.05)
+        assert its.interval[1] == pytest.approx(one.interval[1], rel=0.5)
+        gains = its.policy.gains * x / u[:, None]
+        np.testing.assert_allclose(gains, one.policy.gains, rtol=1e-6, atol=1e-9)

@@ -1,5 +1,6 @@
 """new, check, fit and merge as a user meets them."""
 
+import importlib
 import json
 import os
 from pathlib import Path
@@ -52,6 +53,9 @@ def test_from_nothing_to_a_decoder(folder: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().out
     assert "none of 10 machines stands out" in said
     assert "all.decoder is written: 380 rows of 20 episodes" in said
+    last = " ".join(said.split("episodes\n")[-1].split())
+    assert last.startswith("backtest: 10 of 10 machines would have been trusted before their first")
+    assert "0 of them wrongly" in last
     assert max(map(len, said.splitlines())) <= 80
     assert command("fit", "fleet.toml", "a.csv", "-o", "a.decoder") == 0
     assert command("fit", "fleet.toml", "b.parquet", "-o", "b.decoder") == 0
@@ -99,6 +103,34 @@ def test_fit_as_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert facts["logs"]["quarantine"] == "x.decoder.quarantine.csv"
     assert len(facts["machines"]) == 5
     assert {"p_value", "local_error", "fleet_error", "named"} <= facts["machines"][0].keys()
+    found = facts["backtest"]
+    assert (found["machines"], found["of"], found["counted"]) == (5, 5, False)
+    assert 0 <= found["wrongly"] <= found["trusted"] <= 5
+    assert facts["why_no_backtest"] is None
+
+
+def test_fit_says_why_there_is_no_backtest(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = pl.read_csv("a.csv").with_columns(machine=pl.lit("the one"), mass=pl.lit(2.0))
+    write(one, Path("one.csv"))
+    assert command("fit", "fleet.toml", "one.csv", "-o", "one.decoder") == 0
+    assert "no backtest: it takes two machines, to leave one out" in capsys.readouterr().out
+    assert command("fit", "fleet.toml", "one.csv", "-o", "two.decoder", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["backtest"] is None
+    monkeypatch.setattr("contextual_lqr.cli.fit_backtest._MOST", 4)
+    assert command("fit", "fleet.toml", "a.csv", "-o", "many.decoder") == 0
+    assert "no backtest of 5 machines, which takes a while" in capsys.readouterr().out
+
+
+def test_fit_says_how_many_machines_were_drawn_for_the_backtest(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The package has a function of the module's name.
+    module = importlib.import_module("contextual_lqr.certificates.backtest")
+    monkeypatch.setattr(module, "_MACHINES", 3)
+    assert command("fit", "fleet.toml", "a.csv", "-o", "a.decoder") == 0
+    assert "(3 drawn from 5)" in capsys.readouterr().out.replace("\n", " ")
 
 
 @pytest.mark.parametrize(
@@ -178,9 +210,12 @@ def test_what_was_learnt_is_not_learnt_again(
     said = capsys.readouterr().out
     assert "190 transitions learnt before, and left out" in said
     assert "b.decoder is written: 190 rows of 10 episodes" in said
-    assert FittedFleet.load("b.decoder").decoder.repeats == 1
+    assert FittedFleet.load("b.decoder").decoder.repeats == 10
+    again = "fit fleet.toml copy.csv --into a.decoder -o same.decoder"
+    assert command(*again.split()) == 0
+    assert "190 transitions learnt before, and left out" in capsys.readouterr().out
+    assert FittedFleet.load("same.decoder").decoder.rows == 190
     for again in (
-        "fit fleet.toml copy.csv --into a.decoder",
         "merge a.decoder a.decoder -o a.decoder",
         "merge a.decoder ./b.decoder -o c.decoder",
     ):

@@ -58,10 +58,31 @@ def test_a_machine_outside_the_declared_bounds_is_not_trusted(
     design(folder / "fleet.decoder", context=[f"mass={mass}"], as_json=True, draws=20, quick=True)
     (machine,) = json.loads(capsys.readouterr().out)["machines"]
     assert machine["verdict"] in ("caution", "do not use")
-    capsys.readouterr()
+    bound = f"mass = {float(mass):g} is outside its declared bounds, 0.5 to 5"
+    assert machine["reason"].startswith(f"{bound}; ")
     design(folder / "fleet.decoder", context=[f"mass={mass}"], draws=20, quick=True)
     said = " ".join(capsys.readouterr().out.split())
-    assert f"mass = {float(mass):g} is outside its declared bounds, 0.5 to 5" in said
+    assert said.count(bound) == 1
+
+
+def test_a_force_beyond_its_declared_limit_is_not_trusted(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fitted = FittedFleet.load(folder / "fleet.decoder")
+    weak = TEMPLATE.replace("low = -50.0, high = 50.0", "low = -5.0, high = 5.0")
+    fitted.description = FleetDescription.parse(weak)
+    fitted.save(folder / "weak.decoder")
+    design(folder / "weak.decoder", contexts=folder / "machines.csv", as_json=True, draws=20)
+    machines = json.loads(capsys.readouterr().out)["machines"]
+    limited = [one for one in machines if "its limit is -5" in one["reason"]]
+    assert limited
+    assert all(one["verdict"] != "trust" for one in limited)
+    assert all("force would reach -" in one["reason"] for one in limited)
+    design(folder / "fleet.decoder", contexts=folder / "machines.csv", as_json=True, draws=20)
+    free = json.loads(capsys.readouterr().out)["machines"]
+    assert {one["machine"] for one in free if one["verdict"] == "trust"} & {
+        one["machine"] for one in limited
+    }
 
 
 def test_json_is_what_the_library_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -28,7 +28,7 @@ def test_the_starting_file_describes_a_cart() -> None:
     assert DESCRIPTION.units == {"position": "m", "velocity": "m/s", "force": "N", "mass": "kg"}
     assert (DESCRIPTION.contexts[0].low, DESCRIPTION.contexts[0].high) == (0.5, 5)
     assert DESCRIPTION.cost.horizon == DESCRIPTION.horizon == 30
-    assert DESCRIPTION.regularisation == 1e-4
+    assert DESCRIPTION.regularisation is None
     assert list(DESCRIPTION.start) == [1, 0]
     assert DESCRIPTION.known[0].tolist() == [1, 0.1, 0, 0, 0, 0]
     assert DESCRIPTION.context_map.matrix({"mass": 50.0}).shape == (6, 3)  # outside, for a design

@@ -38,7 +38,8 @@ def same(one: Decoder, other: Decoder) -> None:
     assert (one.episodes, one.rows, one.ignored_rows) == (
         other.episodes, other.rows, other.ignored_rows,
     )  # fmt: skip
-    assert np.allclose(one.estimate, other.estimate, rtol=1e-9, atol=1e-11)
+    # Directions that no row excites are determined by next to nothing.
+    assert np.allclose(one.estimate, other.estimate, rtol=1e-6, atol=1e-7)
     assert np.allclose(one.factor, other.factor, rtol=1e-9, atol=1e-11)
     assert np.allclose(one.noise_estimate, other.noise_estimate, rtol=1e-6, atol=1e-12)
 
@@ -374,7 +375,7 @@ def test_adding_is_learning_together(tmp_path: Path) -> None:
     same(one.decoder, both.decoder)
     assert one.context_range == both.context_range == {"mass": (0.7, 4.4)}
     other = FleetDescription.parse(CARTS.replace("noise_level = 0.01", "noise_level = 0.02"))
-    with pytest.raises(InputError, match="in noise_level, regularisation"):
+    with pytest.raises(InputError, match="in noise_level"):
         fit(other, logs, into=one)
     with pytest.raises(InputError, match="differently, in noise_level"):
         one.merge(FittedFleet.new(other))
@@ -405,7 +406,8 @@ def test_rows_fit_like_least_squares() -> None:
     decoder.update_rows({"mass": mass}, wild, u, after, episodes=7)
     kept = np.arange(n) % 100 != 0
     ridge = np.linalg.lstsq(
-        np.vstack([z[kept], 0.01 * np.eye(6)]), np.vstack([after[kept], np.zeros((6, 2))])
+        np.vstack([z[kept], 1e-5 * np.diag(np.sqrt(np.square(z[kept]).mean(0)))]),
+        np.vstack([after[kept], np.zeros((6, 2))]),
     )[0].T
     assert (decoder.rows, decoder.ignored_rows, decoder.episodes) == (4950, 50, 7)
     assert np.allclose(decoder.estimate[1], ridge[1], rtol=1e-9, atol=1e-12)

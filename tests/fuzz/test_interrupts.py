@@ -137,6 +137,10 @@ MOMENTS = {
         f" from contextual_lqr import InputError\n try: {KILL}; time.sleep(1)\n"
         " except BaseException: raise InputError('x')"
     ),
+    "and Python breaks as it ends": (
+        " class A:\n  def __del__(self): os.abort()\n"
+        f" sys.modules['a'] = A(); {KILL}; time.sleep(1)"
+    ),
     "lost": f" try: {KILL}; time.sleep(1)\n except BaseException: pass",
     "at the very end": f" import atexit; atexit.register(lambda: {KILL})\n {KILL}; time.sleep(1)",
     "twice": (f" try: {KILL}; time.sleep(1)\n except BaseException: {KILL}; time.sleep(9)"),

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta as beta_distribution
+from scipy.stats import t as student
 
 from command import COMMAND
 from command import run as run_command
@@ -18,6 +19,7 @@ from contextual_lqr import InputError, LinearPolicy, LinearSystem, Optimism, sim
 from contextual_lqr.fleets import path_following, true_decoder
 from contextual_lqr.paper.verify import checks, runs
 from contextual_lqr.paper.verify.bounded import play_within
+from contextual_lqr.paper.verify.machine_beliefs import belief_coverage, run_machines
 from contextual_lqr.paper.verify.runs import Job, VerifySettings, constants_of, run
 from contextual_lqr.paper.verify.verification import supervision
 from problems import seeds
@@ -262,6 +264,45 @@ def test_coverage_is_refuted_only_by_the_whole_interval(rows: pl.DataFrame) -> N
         assert check.holds == (high >= 0.9)
 
 
+def test_beliefs_about_machines_are_held_against_the_truth() -> None:
+    """A run is the same again; own episodes narrow the belief; its errors are of its size."""
+    some = run_machines(3)
+    assert some.equals(run_machines(3))
+    assert some["own_episodes"].to_list() == [0, 1, 3, 10]
+    many = pl.concat([some, run_machines(4)])
+    before, after = (many.filter(own_episodes=own)["deviation"].to_numpy() for own in (0, 10))
+    assert (after < before).all()
+    ratios = (many["error"] / many["deviation"]).abs().to_numpy()
+    assert 0.2 < np.median(ratios) < 2
+    assert ratios.max() < 8
+
+
+@pytest.mark.parametrize(
+    ("stretch", "holds", "said"),
+    [(1.0, True, "95 %"), (2.0, False, "short by 0."), (0.01, True, "wider than need be")],
+)
+def test_beliefs_that_are_too_narrow_are_found(stretch: float, holds: bool, said: str) -> None:
+    """Errors that are exactly Student's pass; twice as large, they are refuted."""
+    rng, runs = np.random.default_rng(4), 400
+    frames = [
+        pl.DataFrame(
+            {
+                "seed": np.arange(runs), "own_episodes": own, "degrees": 9.0, "deviation": 3.0,
+                "error": 3.0 * stretch * rng.standard_t(9, runs), "deviating": True,
+            }
+        )
+        for own in (0, 1)
+    ]  # fmt: skip
+    for check in belief_coverage(pl.concat(frames)):
+        assert check.holds == holds
+        assert said in check.finding
+        assert check.fleet == "random fleets"
+        inside = check.numbers["covered"] / runs
+        assert check.numbers["low"] <= inside <= check.numbers["high"]
+        expected = 2 * student(9).cdf(student(9).ppf(0.975) / stretch) - 1
+        assert abs(inside - expected) < 0.06
+
+
 @pytest.mark.parametrize("power", [-1.0, -0.5, 0.3])
 def test_slopes_are_those_that_were_put_in(power: float) -> None:
     """The interval holds the true slope in most of 40 repetitions; and is not idly wide."""
@@ -288,11 +329,15 @@ def test_the_command_writes_a_report_and_says_what_holds(tmp_path: Path) -> None
     assert found == json.loads((where / "checks.json").read_text())
     assert found["holds"] == (done.returncode == 0)
     assert [c["name"] for c in found["checks"] if "coverage" in c["name"] and c["holds"]]
+    beliefs = [c for c in found["checks"] if c["fleet"] == "random fleets"]
+    assert [c["name"].split(", ")[1].split()[0] for c in beliefs] == ["0", "1", "3", "10"]
+    assert all(c["numbers"]["runs"] == 2 for c in beliefs)
     assert found["settings"]["long_episodes"] == 100
     page = (where / "report.html").read_text()
     assert page.count("<img") == 5
     assert "The guarantees, measured" in page
     assert len(pl.read_parquet(where / "rows.parquet")) == 2 * 30 + 2 * 100
+    assert len(pl.read_parquet(where / "machines.parquet")) == 2 * 4
     names = {"coverage", "optimism", "regret", "unseen", "steps"}
     assert {p.stem for p in where.glob("*.svg")} == {p.stem for p in where.glob("*.png")} == names
 

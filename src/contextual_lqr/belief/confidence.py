@@ -78,6 +78,10 @@ class PaperBeta:
     def __call__(self, decoder: Decoder) -> float:
         """Return β."""
         p = decoder.estimate.shape[1]
+        require(
+            decoder.regularisation is not None,
+            "the paper's β has its λ in it: give the decoder one, Decoder(context_map, λ)",
+        )
         states = decoder.rows + decoder.ignored_rows + decoder.episodes
         spread = p * np.log1p(states * self.c_x**2 / (decoder.regularisation * p)) / 2
         return _beta(decoder, self.c_theta, self.c_w, float(spread), self.delta)
@@ -108,8 +112,7 @@ class DeterminantBeta:
 
     def __call__(self, decoder: Decoder) -> float:
         """Return β."""
-        p = decoder.estimate.shape[1]
-        spread = (decoder.log_det - p * np.log(decoder.regularisation)) / 2
+        spread = (decoder.log_det - decoder.regression.log_det_prior) / 2
         return _beta(decoder, self.c_theta, self.c_w, float(spread), self.delta)
 
 
@@ -123,7 +126,8 @@ def self_normalised(
 
 def _beta(decoder: Decoder, c_theta: float, c_w: float, spread: float, delta: float) -> float:
     d = decoder.estimate.shape[0] - len(decoder.known)
-    return self_normalised(d, decoder.regularisation, c_theta, c_w, spread, delta)
+    most = float(decoder.regression.prior.max())
+    return self_normalised(d, most, c_theta, c_w, spread, delta)
 
 
 class ConfidenceSet:

@@ -46,12 +46,13 @@ class Decoder(FleetData, Displayed):
     ----------
     context_map : ContextMap
         The known map from contexts to G.
-    regularisation : float
-        The λ of V = λI + Σ zzᵀ.
+    regularisation : float, optional
+        The λ of V = λI + Σ zzᵀ, which says how large entries of Θ are. Left out, V = Λ + Σ zzᵀ with
+        Λ next to nothing, in proportion to the data: what is learnt is the same in all units.
     noise_level : array_like, () or (d,), optional
-        The rough standard deviation of a step's noise, √λ unless given; zero where a state is
-        exact. A step so large that rounding drowns such noise teaches nothing, and is counted in
-        `ignored_rows` instead.
+        The rough standard deviation of a step's noise; √λ if only that is given, else a hundredth
+        of the states. Zero where a state is exact. A step so large that rounding drowns such noise
+        teaches nothing, and is counted in `ignored_rows` instead.
     known : mapping from int to array_like, (p,), optional
         The rows of Θ, by the number of their state, that are given and need not be learnt.
     deviations : "estimated", array_like (d, d+m, d+m), or None
@@ -117,6 +118,16 @@ class Decoder(FleetData, Displayed):
     def log_det(self) -> float:
         """The logarithm of det V."""
         return float(2 * np.log(np.diagonal(self.factor)).sum())
+
+    @property
+    def noise_level(self) -> float | Float[Array, " d"]:
+        """The rough standard deviation of a step's noise: as given, or a hundredth of the states'.
+
+        It counts as one observation.
+        """
+        if self.given_noise_level is not None:
+            return self.given_noise_level
+        return 0.01 * self.regression.sizes
 
     @property
     def noise_estimate(self) -> Float[Array, "d d"]:
@@ -217,7 +228,7 @@ class Decoder(FleetData, Displayed):
         """The fleet as machines that deviate from its law; None if they are not kept apart."""
         if self._machines is None:
             return None
-        return self._machines.population(self.context_map, self.known, self.regularisation)
+        return self._machines.population(self.context_map, self.known, self.regression.prior)
 
     @property
     def store(self) -> MachineStore | None:

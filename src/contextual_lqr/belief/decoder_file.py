@@ -10,7 +10,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.evidence import Digests
 from contextual_lqr.belief.machine_store import MachineStore
-from contextual_lqr.belief.regression import Regression, listed
+from contextual_lqr.belief.regression import Regression, listed, listed_level
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, context_map_from
 from contextual_lqr.errors import FormatError, OwnRuleError
@@ -29,7 +29,7 @@ def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
     state = {
         "context_map": decoder.context_map.describe(),
         "regularisation": decoder.regularisation,
-        "noise_level": np.asarray(decoder.noise_level).tolist(),
+        "noise_level": listed_level(decoder.given_noise_level),
         "episodes": decoder.episodes,
         "rows": decoder.rows,
         "ignored_rows": decoder.ignored_rows,

@@ -1,8 +1,9 @@
 """Which episodes a belief has taken in, so that none is counted twice.
 
-Every episode has a digest of 64 bits, and a belief keeps those it has seen, sorted: up to LIMIT of
-them, all; beyond, the LIMIT smallest. Digests are uniform, so these are a fair sample, and the same
-whatever the order in which episodes came and beliefs were merged. What is kept is exact:
+Every episode, or stretch of one in a log, has a digest of 64 bits, and a belief keeps those it has
+seen, sorted: up to LIMIT of them, all; beyond, the LIMIT smallest. Digests are uniform, so these
+are a fair sample, and the same whatever the order in which episodes came and beliefs were merged.
+What is kept is exact:
 
     a repeat is noticed     always, up to LIMIT episodes; beyond, a log of r episodes that is told
                             again goes unnoticed with a probability of (1 - coverage)ʳ
@@ -22,6 +23,7 @@ from numpy.typing import ArrayLike
 from contextual_lqr.errors import FormatError
 
 LIMIT = 1 << 17  # digests, a mebibyte
+_ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def episode_digests(*parts: ArrayLike) -> UInt64[Array, " n"]:
@@ -53,6 +55,50 @@ def table_digest(
         return episode_digests(factor[None])
     rows = (one if chosen is None else one[chosen] for one in columns)
     return episode_digests(*(np.asarray(one)[None] for one in rows))
+
+
+def text_hashes(texts: Sequence[str]) -> UInt64[Array, " n"]:
+    """A hash of each text."""
+    found = b"".join(blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    return np.frombuffer(found, "<u8").astype(np.uint64)
+
+
+def row_hashes(columns: Sequence[Array]) -> UInt64[Array, " n"]:
+    """A hash of each row of a table, its columns of floats or of hashes, in their order.
+
+    A hundred times quicker than digests of rows one by one, for those who do not want to deceive.
+    """
+    found = np.full(len(columns[0]), _ODD)
+    moved = np.empty_like(found)
+    for column in columns:
+        bits = column if column.dtype == np.uint64 else _bits(column)
+        found ^= bits
+        _mix(found, moved)
+    return found
+
+
+def stretch_digests(sums: UInt64[Array, " n"]) -> UInt64[Array, " n"]:
+    """The digests of stretches, each from the sum of the hashes of its rows.
+
+    A sum, modulo 2⁶⁴: rows may be hashed in pieces. Their order is in them, as their steps are.
+    """
+    found = sums ^ _ODD
+    _mix(found, np.empty_like(found))
+    return found
+
+
+def _bits(column: Array) -> UInt64[Array, " n"]:
+    return (column + 0.0).astype(np.float64, copy=False).view(np.uint64)  # -0.0 is 0.0
+
+
+def _mix(found: UInt64[Array, " n"], moved: UInt64[Array, " n"]) -> None:
+    """Let every bit change about half of all, in place (the finaliser of SplitMix64)."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        np.right_shift(found, np.uint64(shift), out=moved)
+        found ^= moved
+        found *= np.uint64(factor)
+    np.right_shift(found, np.uint64(31), out=moved)
+    found ^= moved
 
 
 class Digests:

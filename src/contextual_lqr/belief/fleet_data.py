@@ -15,7 +15,7 @@ from threading import RLock
 from typing import Any, Literal, TypeVar
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt64
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -67,7 +67,7 @@ class FleetData:
     def __init__(
         self,
         context_map: ContextMap,
-        regularisation: float = 1.0,
+        regularisation: float | None = None,
         *,
         noise_level: ArrayLike | None = None,
         known: Mapping[int, ArrayLike] | None = None,
@@ -79,11 +79,12 @@ class FleetData:
                 f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}"
             )
         self.context_map = context_map
-        level = np.sqrt(regularisation) if noise_level is None else noise_level
-        self.noise_level = as_noise_level(level)
+        if noise_level is None and self.regularisation is not None:
+            noise_level = np.sqrt(self.regularisation)
+        self.given_noise_level = as_noise_level(noise_level)
         self.known: Mapping[int, Array] = as_known_rows(known, context_map.shape) if known else {}
         self.episodes = 0
-        self.repeats = 0  # episodes, or tables of rows, that had been learnt before
+        self.repeats = 0  # episodes, stretches of them in logs or tables, learnt before
         self.kept: dict[Any, Any] = {}  # what others computed from it; gone when data come
         self._digests = Digests()
         self._regression: Regression | None = None  # once there are rows
@@ -99,6 +100,11 @@ class FleetData:
     def ignored_rows(self) -> int:
         """How many steps were so large that rounding drowned the noise."""
         return 0 if self._regression is None else self._regression.ignored
+
+    @property
+    def evidence(self) -> Digests:
+        """Which episodes were learnt from."""
+        return self._digests
 
     @_one_at_a_time
     def update(
@@ -250,11 +256,13 @@ class FleetData:
         episodes: int = 0,
         machine: str | Sequence[str | None] | None = None,
         allow_repeats: bool = False,
+        digests: UInt64[Array, " stretches"] | None = None,
     ) -> None:
         """`update_rows` for a table's columns, d, m and d of them, of one length.
 
         If rows are `chosen`, by their places, the others are as if they were not there; `contexts`
-        then is a mapping from names to arrays.
+        then is a mapping from names to arrays. Whoever gives `digests` of what the rows are of has
+        seen to it that it is new, or may be learnt again.
         """
         context_map, sizes = self.context_map, (len(states), len(inputs))
         if (context_map.states, context_map.inputs) != sizes:
@@ -276,15 +284,21 @@ class FleetData:
             if machine is not None and not isinstance(machine, str):
                 machine = [machine[i] for i in chosen.tolist()]
             return self.update_columns(
-                few, *parts, episodes=episodes, machine=machine, allow_repeats=allow_repeats
+                few,
+                *parts,
+                episodes=episodes,
+                machine=machine,
+                allow_repeats=allow_repeats,
+                digests=digests,
             )
         labels = machine_labels(machine, len(states[0]), "rows")
         columns = [*z, *next_states]
         data, used, ignored = tall_triangle(columns, chosen, self._limit), count, 0
-        digest = table_digest(data, columns, chosen)
-        if not allow_repeats and self._digests.known(digest).any():
-            self.repeats += 1
-            return None
+        if digests is None:
+            digests = table_digest(data, columns, chosen)
+            if not allow_repeats and self._digests.known(digests).any():
+                self.repeats += 1
+                return None
         if data is not None:
             data = data if self._regression is None else triangle(self._regression.data, data)
         else:
@@ -293,7 +307,7 @@ class FleetData:
             blocks = (table[:, i : i + size].T for i in range(0, count, size))
             data, used, ignored = self._factored(blocks)
         self._learn(context_map, data, used, ignored, len(z), episodes)
-        self._digests.add(digest)
+        self._digests.add(digests)
         if self._machines is not None:
             self._machines.add_columns(
                 context_map, contexts, labels, states, inputs, next_states, chosen, self._limit
@@ -388,5 +402,7 @@ class FleetData:
     @property
     def _limit(self) -> float:
         """The size above which a row holds nothing but rounding."""
-        level = np.asarray(self.noise_level)
+        if self.given_noise_level is None:
+            return 1e150  # whose square is a number
+        level = np.asarray(self.given_noise_level)
         return float(level[level > 0].min()) / _EPSILON

@@ -104,12 +104,12 @@ class FleetMachines:
         return self.store
 
     def population(
-        self, context_map: ContextMap, known: Mapping[int, Array], regularisation: float
+        self, context_map: ContextMap, known: Mapping[int, Array], prior: Float[Array, " p"]
     ) -> Population | None:
         """The fleet as machines that deviate from its law, if there are any."""
         if self._population is None and self.store is not None and len(self.store):
             factors = self.store.regressions(context_map)
-            self._population = Population.of(factors, known, regularisation, self.given)
+            self._population = Population.of(factors, known, prior, self.given)
         return self._population
 
     def place(self, context_map: ContextMap, label: str, G: Float[Array, "p y"]) -> int:

@@ -16,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.machine_factors import square_root
 from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.problem import LinearSystem
@@ -103,12 +104,8 @@ class MachineBelief(Displayed):
     @cached_property
     def roots(self) -> Float[Array, "*batch d y y"]:
         """A root of each covariance, exactly zero where that is, and NaN where it is not finite."""
-        sizes = np.abs(self.covariances).max((-2, -1), keepdims=True)
-        finite = np.isfinite(sizes)
-        unit = self.covariances / np.where(finite & (sizes > 0), sizes, 1.0)
-        values, axes = np.linalg.eigh(np.where(finite, unit, 0.0))
-        roots = axes * np.sqrt(np.maximum(values, 0.0))[..., None, :]
-        return np.where(finite, roots * np.sqrt(sizes), np.nan)
+        finite = np.isfinite(self.covariances).all((-2, -1))[..., None, None]
+        return np.where(finite, square_root(np.where(finite, self.covariances, 0.0)), np.nan)
 
 
 def as_system(M: Float[Array, "*batch d y"], noise: Float[Array, "*noises d d"]) -> LinearSystem:

@@ -31,6 +31,7 @@ from contextual_lqr.checks import require
 
 _CHUNK = 1 << 21  # numbers in the whitened rows of one chunk of machines
 _LARGE = 1e4  # a root beyond which squaring it would drown the noise of 1
+_ROUNDS = 12
 _EPSILON = float(np.finfo(np.float64).eps)
 
 
@@ -249,14 +250,29 @@ def machine_posterior(
     mean: Float[Array, "*N d y"],
     covariance: Float[Array, "*N d y y"],
     variances: Float[Array, " d"],
+    degrees: Float[Array, " d"] | None = None,
 ) -> Belief:
     """The belief about machines once their own rows are known.
 
     With the prior covariance KKᵀ, row r is mean + Kz with z ~ (0, I), and least squares over z of
     [R K / σ; I] z = [(F - R mean) / σ; 0] by QR gives mean and covariance K (U⁻¹U⁻ᵀ) Kᵀ.
+
+    With `degrees` ν the prior is Student's: c KKᵀ, with the c ≥ 1 that the machine's own rows ask
+    for. By EM, c = (ν + E[zᵀz]) / (ν + y), z in units of K. So a machine far beyond the others is
+    not drawn towards them.
     """
     K = square_root(covariance)
     z, U = _condition(R_own, F_own, mean, K, variances)
+    if degrees is not None:
+        y, c = mean.shape[-1], np.ones(mean.shape[:-1])
+        for _ in range(_ROUNDS):
+            half = solve_lower(U.swapaxes(-1, -2), np.broadcast_to(np.eye(y), U.shape))
+            squares = c * (np.square(z).sum((-2, -1)) + np.square(half).sum((-2, -1)))
+            before, c = c, np.maximum((degrees + squares) / (degrees + y), 1.0)
+            if np.abs(c - before).max(initial=0.0) < 1e-3:
+                break
+            z, U = _condition(R_own, F_own, mean, K * np.sqrt(c)[..., None, None], variances)
+        K = K * np.sqrt(c)[..., None, None]
     found = solve_lower(U.swapaxes(-1, -2), K.swapaxes(-1, -2))  # U⁻ᵀKᵀ
     posterior = mean + (K @ z)[..., 0]
     return Belief(posterior, found.swapaxes(-1, -2) @ found)

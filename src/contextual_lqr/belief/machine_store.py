@@ -26,6 +26,8 @@ from contextual_lqr.context import ContextMap
 
 Key = tuple[str, bytes] | int
 
+_SAME = 1e-9  # relative: a context that was written down and read again
+
 
 class Machine(NamedTuple):
     """The factor of a machine's rows, packed; how many they are; and what its context comes to."""
@@ -44,6 +46,8 @@ class MachineStore:
         self._machines: dict[Key, Machine] = {}
         self._upper = np.triu_indices(self.size)
         self._unnamed = 0
+        self._places: dict[str, list[tuple[int, Key]]] = {}
+        self._indexed = 0  # how many machines `_places` knows
 
     def __len__(self) -> int:
         return len(self._machines)
@@ -53,6 +57,7 @@ class MachineStore:
         twin = object.__new__(MachineStore)
         twin.__dict__.update(self.__dict__)
         twin._machines = dict(self._machines)
+        twin._places, twin._indexed = {}, 0
         return twin
 
     def some(self, places: Sequence[int]) -> MachineStore:
@@ -125,11 +130,23 @@ class MachineStore:
             label = None if isinstance(key, int) else key[0]
             self.add(label, machine.context, other._unpacked(machine), machine.rows)
 
+    def of_label(self, label: str) -> list[tuple[int, Machine]]:
+        """The machines of this label, one for each of its contexts, and their places among all."""
+        if self._indexed != len(self._machines):
+            self._places, self._indexed = {}, len(self._machines)
+            for i, key in enumerate(self._machines):
+                if not isinstance(key, int):
+                    self._places.setdefault(key[0], []).append((i, key))
+        return [(i, self._machines[key]) for i, key in self._places.get(label, ())]
+
     def place(self, label: str, context: Array) -> int | None:
-        """Where a machine stands among all, if it is here."""
-        if (label, context.tobytes()) not in self._machines:
-            return None
-        return list(self._machines).index((label, context.tobytes()))
+        """Where a machine stands among all, if it is here; its context may differ by rounding."""
+        found = self.of_label(label)
+        for tolerance in (0.0, _SAME):
+            for place, one in found:
+                if np.allclose(one.context, context, rtol=tolerance, atol=0):
+                    return place
+        return None
 
     @property
     def counts(self) -> Int64[Array, " n"]:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from contextual_lqr.belief.regression import listed
+from contextual_lqr.belief.regression import listed, listed_level
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 
@@ -24,7 +22,7 @@ def require_mergeable(one: FleetData, other: FleetData, allow_repeats: bool) -> 
     for name, ours, its in (
         ("context map", mine, theirs),
         ("regularisation", *(each.regularisation for each in both)),
-        ("noise level", *(np.asarray(each.noise_level).tolist() for each in both)),
+        ("noise level", *(listed_level(each.given_noise_level) for each in both)),
         ("set of known rows", *(listed(each.known) for each in both)),
         ("way with deviations", *(each._machines is not None for each in both)),
     ):

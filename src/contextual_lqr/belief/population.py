@@ -53,7 +53,7 @@ class Population:
         cls,
         factors: MachineFactors,
         known: Mapping[int, Array],
-        regularisation: float,
+        ridge: Float[Array, " p"],
         given: Float[Array, "d y y"] | None = None,
     ) -> Population:
         """Estimate the deviations, unless they are given, and the law that they leave."""
@@ -64,12 +64,15 @@ class Population:
             rows[r] = row
         # The prior of S_r is worth less than the machines: as much would let S_r grow for ever.
         prior = min(1.0, max((N - p / y) / 2, 0.1))
-        found = estimate_deviations(factors, known=rows, shrinkage=prior)
+        # A row that is given is the same for all machines. Whether data contradict it is tested in
+        # certificates/misspecification.py; to estimate how would be to learn it after all.
+        skip = np.isin(np.arange(d), list(known))
+        found = estimate_deviations(factors, known=rows, skip=skip, shrinkage=prior)
         S = found.covariances if given is None else given
         found = replace(found, covariances=S)
         weights = machine_weights(factors, found)
         whitened = whitened_rows(factors, S, found.variances, weights)
-        pooled = pool(whitened, prior=np.sqrt(regularisation))
+        pooled = pool(whitened, prior=np.sqrt(ridge))
         for r, row in known.items():
             pooled.theta[r] = row
         # A covariance of y numbers from N machines, as of a Wishart distribution.
@@ -96,11 +99,10 @@ class Population:
         if not rows.any():
             return law
         found = fleet_belief(G, self.pooled, self.deviations, self.variances)
-        for k, place in enumerate(own):
-            if place is not None:
-                means, covariances = self.own(np.array([place]))
-                found.means.reshape(-1, *means.shape[1:])[k] = means[0]
-                found.covariances.reshape(-1, *covariances.shape[1:])[k] = covariances[0]
+        if seen := [k for k, place in enumerate(own) if place is not None]:
+            means, covariances = self.own(np.array([own[k] for k in seen], int))
+            found.means.reshape(-1, *means.shape[1:])[seen] = means
+            found.covariances.reshape(-1, *covariances.shape[1:])[seen] = covariances
         mean, covariances = law.mean.copy(), law.covariances.copy()
         mean[..., rows, :] = found.means[..., rows, :]
         covariances[..., rows, :, :] = found.covariances[..., rows, :, :]
@@ -144,4 +146,4 @@ class Population:
             share = np.minimum(steps / np.maximum(some.rows, 1), 1.0)[:, None, None]
             noise = rng.standard_normal(F.shape) * np.sqrt(self.variances)
             R, F = np.sqrt(share) * R, np.sqrt(share) * F + np.sqrt(1 - share) * noise
-        return machine_posterior(R, F, *prior, self.variances)
+        return machine_posterior(R, F, *prior, self.variances, self.degrees)

@@ -43,8 +43,8 @@ class Posterior:
         estimate, factor = decoder.estimate, decoder.factor
         d, p = estimate.shape
         inverse = solve_triangle(factor, np.eye(p))
-        # The rows less the unknowns they were spent on, tr(Σzzᵀ V⁻¹) = p - λ tr(V⁻¹).
-        free = decoder.rows - p + decoder.regularisation * (inverse**2).sum()
+        # The rows less the unknowns they were spent on, tr(Σzzᵀ V⁻¹) = p - tr(Λ V⁻¹).
+        free = decoder.rows - p + (decoder.regression.prior[:, None] * inverse**2).sum()
         degrees = 1 + max(float(free), 0.0)
         # A coordinate declared exact is as unknown as the others before data; it has no noise.
         level = np.broadcast_to(decoder.noise_level if noise_level is None else noise_level, (d,))

@@ -3,15 +3,19 @@
 factor of the rows  [ D  E ]    D (p, p), E (p, d), T (d, d); D and T upper triangular
                     [ 0  T ]
 data alone          DᵀD = Σ zzᵀ,   TᵀT = Σ of the squared residuals of least squares
-with the prior      QR of [ D   E ]  =  [ R  RΘ̂ᵀ ],   V = RᵀR = λI + Σ zzᵀ
-                          [ √λI 0 ]     [ 0   ·  ]
+with the prior      QR of [ D  E ]  =  [ R  RΘ̂ᵀ ],   V = RᵀR = Λ + Σ zzᵀ,  Λ diagonal
+                          [ √Λ 0 ]     [ 0   ·  ]
+
+The paper has Λ = λI, which says how large entries of Θ are, in whatever units. Unless λ is given, Λ
+is a tiny part of the mean of z², column by column: the same in all units, and next to no prior.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -21,6 +25,8 @@ from numpy.typing import ArrayLike
 from contextual_lqr.belief.factors import solve_triangle, triangle
 from contextual_lqr.checks import all_finite, as_numbers, frozen, read_only, require
 from contextual_lqr.errors import InputError
+
+NATURAL = 1e-10  # Λ as a part of the mean of z²: all but none, and well above rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +39,7 @@ class Regression:
 
     p: int
     data: Float[Array, "k k"]
-    regularisation: float
+    regularisation: float | None
     known: Mapping[int, Array]
     rows: int = 0
     ignored: int = 0
@@ -52,10 +58,34 @@ class Regression:
         return replace(self, data=data, rows=rows, ignored=ignored)
 
     @cached_property
+    def prior(self) -> Float[Array, " p"]:
+        """The diagonal of Λ."""
+        if self.regularisation is not None:
+            return np.full(self.p, self.regularisation)
+        squares = np.square(self.data[:, : self.p]).sum(0) / max(self.rows, 1)
+        # A column that is always zero has no size of its own.
+        return np.asarray(NATURAL * np.where(squares > 0, squares, squares.max() or 1.0))
+
+    @property
+    def log_det_prior(self) -> float:
+        """The logarithm of det Λ."""
+        if self.regularisation is not None:
+            return float(self.p * np.log(self.regularisation))
+        return float(np.log(self.prior).sum())
+
+    @property
+    def sizes(self) -> Float[Array, " d"]:
+        """The root mean square of each coordinate of x'; 1 where there is nothing."""
+        squares = np.square(self.data[:, self.p :]).sum(0) / max(self.rows, 1)
+        return np.asarray(np.where(squares > 0, np.sqrt(squares), 1.0))
+
+    @cached_property
     def _solved(self) -> tuple[Array, Array, Array]:
         """R, Θ̂, and the factor of what Θ̂ and the prior leave unexplained."""
         p = self.p
-        joint = triangle(self.data, _prior(p, self.d, self.regularisation))
+        joint = triangle(
+            self.data, np.hstack((np.diag(np.sqrt(self.prior)), np.zeros((p, self.d))))
+        )
         R = np.asfortranarray(joint[:p, :p])
         columns = solve_triangle(R, joint[:p, p:])  # R Θ̂ᵀ = the right-hand block
         theta = np.ascontiguousarray(columns.T)
@@ -75,7 +105,7 @@ class Regression:
 
     @property
     def penalised_residuals(self) -> Float[Array, " d"]:
-        """For each coordinate, Σ (x' - Θ̂z)² + λ‖Θ̂'s row‖²; for a known row, Σ (x' - Θz)²."""
+        """For each coordinate θ, Σ (x' - θ̂z)² + θ̂ᵀΛθ̂; for a known row, Σ (x' - θz)²."""
         p, left = self.p, self._solved[2]
         squares = np.einsum("ij,ij->j", left, left)
         for i, row in self.known.items():
@@ -122,14 +152,6 @@ def factor_of(
     return data, used, ignored
 
 
-@lru_cache(maxsize=64)
-def _prior(p: int, d: int, regularisation: float) -> Array:
-    """The rows [√λI 0] that stand for the prior."""
-    rows = np.zeros((p, p + d))
-    np.fill_diagonal(rows, np.sqrt(regularisation))
-    return read_only(rows)
-
-
 def as_known_rows(
     known: Mapping[int, ArrayLike], shape: tuple[int, int, int] | None
 ) -> dict[int, Array]:
@@ -152,8 +174,15 @@ def listed(known: Mapping[int, Array]) -> dict[str, list[float]]:
     return {str(i): row.tolist() for i, row in sorted(known.items())}
 
 
-def as_noise_level(level: ArrayLike) -> float | Float[Array, " d"]:
-    """A number or one for each state, not negative and not all zero."""
+def listed_level(level: float | Array | None) -> Any:
+    """A noise level as JSON holds it."""
+    return None if level is None else np.asarray(level).tolist()
+
+
+def as_noise_level(level: ArrayLike | None) -> float | Float[Array, " d"] | None:
+    """A number or one for each state, not negative and not all zero; None if it is not known."""
+    if level is None:
+        return None
     levels = as_numbers("noise_level", level, "() or (d,)", 0)
     require(
         levels.ndim <= 1 and (levels >= 0).all() and levels.max(initial=0.0) > 0,
@@ -163,8 +192,10 @@ def as_noise_level(level: ArrayLike) -> float | Float[Array, " d"]:
     return frozen(levels) if levels.ndim else float(levels)
 
 
-def as_regularisation(value: float) -> float:
-    """A positive number."""
+def as_regularisation(value: float | None) -> float | None:
+    """A positive number, or None."""
+    if value is None:
+        return None
     good = isinstance(value, (int, float, np.floating, np.integer)) and 0 < value < np.inf
     require(
         good and not isinstance(value, bool),

@@ -65,10 +65,11 @@ def row_radii(
         beta in ("determinant", "regression"),
         f'beta must be "determinant", "regression", a number or a rule, not {beta!r}',
     )
-    prior = 2 * np.sqrt(decoder.regularisation) * np.linalg.norm(decoder.estimate, axis=1)
+    regression = decoder.regression
+    prior = 2 * np.linalg.norm(np.sqrt(regression.prior) * decoder.estimate, axis=1)
     sigma, unknown = np.sqrt(np.maximum(np.diagonal(W), 0.0)), free.sum()
     if beta == "determinant":
-        spread = max((decoder.log_det - p * np.log(decoder.regularisation)) / 2, 0.0)
+        spread = max((decoder.log_det - regression.log_det_prior) / 2, 0.0)
         inside = 2 * (np.log(unknown) + spread + np.log(1 / delta))
         rows = prior + sigma * np.sqrt(most * inside)
     else:

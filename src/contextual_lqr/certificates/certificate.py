@@ -30,6 +30,7 @@ from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.certificates.extrapolation import Extrapolation, extrapolations
 from contextual_lqr.certificates.fleet_check import fleet_check
+from contextual_lqr.certificates.limits import InputBounds, InputLimits
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import unmodelled
 from contextual_lqr.checks import (
@@ -139,6 +140,7 @@ def certify(
     *,
     machine: str | None = None,
     noise: ArrayLike | None = None,
+    input_bounds: InputBounds | None = None,
     beta: str | float | BetaRule = "determinant",
     delta: float = 0.05,
     draws: int = 200,
@@ -159,7 +161,7 @@ def certify(
         The state in which episodes start.
     machine
         The label of a machine that has data of its own; without one, it was never seen.
-    noise, beta, delta, draws, bounds, rng
+    noise, input_bounds, beta, delta, draws, bounds, rng
         As for `certify_many`.
 
     Returns
@@ -179,6 +181,7 @@ def certify(
         start,
         machine=[machine],
         noise=noise,
+        input_bounds=input_bounds,
         beta=beta,
         delta=delta,
         draws=draws,
@@ -195,6 +198,7 @@ def certify_many(
     *,
     machine: str | Sequence[str | None] | None = None,
     noise: ArrayLike | None = None,
+    input_bounds: InputBounds | None = None,
     beta: str | float | BetaRule = "determinant",
     delta: float = 0.05,
     draws: int = 200,
@@ -218,6 +222,10 @@ def certify_many(
         The label of each machine that has data of its own, None for one that was never seen.
     noise
         The covariance of a step's noise if it is known; else it is estimated.
+    input_bounds
+        What inputs may be, as an `Agent` takes it, or a mapping from the names of all inputs, in
+        their order, to (low, high). If the expected run, with two standard deviations, would pass
+        them, the verdict is at most `caution`.
     beta
         Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
         sharper, and takes their inputs as chosen without regard to the noise; a number or a rule is
@@ -244,7 +252,7 @@ def certify_many(
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
-    task = _Task(decoder, cost, start, noise, beta, delta, draws, bounds, rng)
+    task = _Task(decoder, cost, start, noise, input_bounds, beta, delta, draws, bounds, rng)
     matrices = decoder.context_map.matrices(contexts)
     named = one_by_one(contexts)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -269,6 +277,7 @@ class _Task:
         cost: QuadraticCost,
         start: ArrayLike,
         noise: ArrayLike | None,
+        input_bounds: InputBounds | None,
         beta: str | float | BetaRule,
         delta: float,
         draws: int,
@@ -286,6 +295,8 @@ class _Task:
         known = None if noise is None else _covariance(noise, d)
         self.reach = row_radii(decoder, beta, delta, known)
         self.known = known
+        m = cost.R.shape[-1]
+        self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
         self.delta, self.draws = delta, draws
         self.check = fleet_check(decoder, cost, x)
         # Every machine is judged by the same numbers, whichever others are certified beside it.
@@ -327,6 +338,10 @@ class _Task:
         excess, unstable = self._on_draws(belief, policy)
         excess = (excess + missed) * self.check.factor
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
+        beyond = [self.decoder.context_map.outside(one) for one in contexts]
+        if self.limits is not None:
+            inputs = self.limits.beyond(machines.centre, reach.noise, gains, x)
+            beyond = ["; ".join(filter(None, both)) for both in zip(beyond, inputs, strict=True)]
         columns = (
             contexts,
             gains,
@@ -339,6 +354,7 @@ class _Task:
             findings,
             unstable.tolist(),
             extrapolations(decoder, G, moments),
+            beyond,
         )
         return [
             Certificate(
@@ -350,24 +366,12 @@ class _Task:
                 over,
                 loose,
                 far,
-                *self._verdict(c, _judge(ok, over, loose, far), miss, finding),
+                *_verdict(_judge(ok, over, loose, far), miss, finding, out),
             )
-            for c, K, J, ok, low, high, over, miss, finding, loose, far in zip(
+            for c, K, J, ok, low, high, over, miss, finding, loose, far, out in zip(
                 *columns, strict=True
             )
         ]
-
-    def _verdict(
-        self, context: Any, judged: tuple[Verdict, str], missed: float, finding: str
-    ) -> tuple[Verdict, str]:
-        """No more than caution outside the declared bounds; and what the model misses, if much."""
-        verdict, reason = judged
-        if verdict != "trust" and not missed <= TRUSTED_EXCESS:
-            reason = f"{finding}, which may cost {_percent(missed)}; {reason}"
-        beyond = self.decoder.context_map.outside(context)
-        if verdict == "trust" and beyond:
-            return "caution", f"{beyond}; {reason}"
-        return verdict, reason
 
     def _on_draws(
         self, belief: MachineBelief, policy: LinearPolicy
@@ -405,6 +409,18 @@ def _judge(
     if place.place == "outside the data":
         return "caution", f"{place}; {near}, if the features hold there"
     return "trust", f"{place}; {near}"
+
+
+def _verdict(
+    judged: tuple[Verdict, str], missed: float, finding: str, beyond: str
+) -> tuple[Verdict, str]:
+    """No more than caution beyond declared bounds; and what the model misses, if much."""
+    verdict, reason = judged
+    if verdict != "trust" and not missed <= TRUSTED_EXCESS:
+        reason = f"{finding}, which may cost {_percent(missed)}; {reason}"
+    if beyond and verdict != "do not use":
+        return "caution", f"{beyond}; {reason}"
+    return verdict, reason
 
 
 def _percent(part: float) -> str:

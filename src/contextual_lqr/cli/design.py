@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from contextual_lqr.certificates.certificate import Certificate, certify_many
-from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, shown
+from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, own_data, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
 from contextual_lqr.cli.terminal import Console, Progress, percent, print_text
 from contextual_lqr.data import FittedFleet, FleetDescription
@@ -32,6 +32,7 @@ def design(
     *,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
     contexts: OptionalFile = None,
+    machine: str | None = None,
     horizon: int | None = None,
     beta: Literal["regression", "determinant"] = "regression",
     delta: float = 0.05,
@@ -43,7 +44,7 @@ def design(
     npz: Annotated[bool, Flag] = False,
     output: Annotated[Path | None, cyclopts.Parameter(name=["--output", "-o"])] = None,
 ) -> None:
-    """Controllers for machines never tried, each with a certificate.
+    """Controllers, each with a certificate, for machines never tried or with data of their own.
 
     Parameters
     ----------
@@ -52,7 +53,10 @@ def design(
     context
         The machine, as name=value; several values with commas, or the option again.
     contexts
-        A table (CSV or Parquet) with a machine a row; a column `machine` names them.
+        A table (CSV or Parquet) with a machine a row; a column `machine` names them, and what was
+        logged under that name and context counts.
+    machine
+        The label of a machine in the logs: what it has shown itself counts, too.
     horizon
         Another number of states of an episode than the fleet's.
     beta
@@ -79,8 +83,8 @@ def design(
         require_writable(output)
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
-    machines = chosen_machines(fitted, context, contexts)
     _require_logs(fitted, fleet)
+    machines = chosen_machines(fitted, context, contexts, machine)
     certificates = _certified(
         fitted,
         described,
@@ -131,6 +135,8 @@ def _certified(
             contexts,
             described.cost,
             described.start,
+            machine=machines.own_labels,
+            input_bounds=described.input_bounds,
             progress=progress.advance,
             **options,
         )
@@ -200,7 +206,8 @@ def _row(
 ) -> dict[str, Any]:
     named = {} if machines.labels is None else {"machine": machines.labels[i]}
     beyond = beyond_logs(fitted, certificate.context)
-    return named | certificate.as_dict() | {"beyond_logs": sorted(beyond)}
+    own = {"own_rows": machines.own_rows[i]}
+    return named | certificate.as_dict() | own | {"beyond_logs": sorted(beyond)}
 
 
 def _flat(row: dict[str, Any]) -> dict[str, Any]:
@@ -225,7 +232,7 @@ def _show(
 ) -> None:
     console = Console()
     if len(certificates) == 1:
-        _show_one(console, fitted, described, certificates[0], beta, delta, quick)
+        _show_one(console, fitted, described, machines, certificates[0], beta, delta, quick)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name, where in (
@@ -252,6 +259,10 @@ def _show(
         more = len(certificates) - _ROWS_SHOWN
         console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
     console.print(_summary(certificates), highlight=False)
+    if own := sum(n > 0 for n in machines.own_rows):
+        rows = sum(machines.own_rows)
+        have = "has data of its own" if own == 1 else "have data of their own"
+        console.print(f"{own} of them {have}, {rows:,} rows in all", highlight=False)
     console.print(_interval_note(beta, delta, quick), style="dim", highlight=False)
 
 
@@ -259,6 +270,7 @@ def _show_one(
     console: Console,
     fitted: FittedFleet,
     described: FleetDescription,
+    machines: Machines,
     one: Certificate,
     beta: str,
     delta: float,
@@ -267,8 +279,9 @@ def _show_one(
     (low, high), place = _ends(one, quick), one.extrapolation.score
     found = f"{_number(one.lower.searched)} to {_number(one.upper.searched)}"
     gaps = f"{percent(one.lower.gap)} and {percent(one.upper.gap)}"
+    name = f"{machines.labels[0]}: " if machines.labels is not None else ""
     facts = [
-        ("machine", escape(shown(one.context, described.units))),
+        ("machine", escape(name + shown(one.context, described.units))),
         ("verdict", f"[bold {_COLOURS[one.verdict]}]{one.verdict}[/]"),
         ("because", escape(one.reason)),
         ("predicted cost", _number(one.predicted_cost)),
@@ -278,11 +291,10 @@ def _show_one(
         ("instability", f"{one.instability:.1%} of the posterior draws"),
         ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
     ]
+    if machines.labels is not None:
+        facts.append(("own data", own_data(fitted.decoder, machines.own_rows[0])))
     for name, (least, most) in beyond_logs(fitted, one.context).items():
         facts.append(("beyond logs", f"{escape(name)}: the logs have {least:.4g} to {most:.4g}"))
-    outside = described.context_map.outside(one.context)
-    if outside and outside not in one.reason:
-        facts.append(("beyond bounds", escape(outside)))
     listed = Table.grid(padding=(0, 2))
     for name, text in facts:
         listed.add_row(name, text)

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from contextual_lqr.cli.fit_backtest import backtest_fit
 from contextual_lqr.cli.log_summary import facts, say_alarm, say_report
 from contextual_lqr.cli.options import (
     AsJson,
@@ -95,8 +96,10 @@ def fit(
             )
         fleet.save(target)
     assert fleet.report is not None and fleet.alarm is not None  # noqa: PT018 - it is no test
+    backtested = backtest_fit(fleet)
     if as_json:
-        print_json({"written": str(target), **facts(fleet.report, fleet.alarm)})
+        found = facts(fleet.report, fleet.alarm) | backtested.as_dict()
+        print_json({"written": str(target), **found})
         return
     console, decoder = Console(), fleet.decoder
     say_report(console, fleet.report)
@@ -104,3 +107,4 @@ def fit(
     if decoder.ignored_rows:
         say(console, f"{decoder.ignored_rows:,} rows are so large that rounding drowns the noise")
     say(console, f"{target} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes")
+    console.print(str(backtested), highlight=False)

@@ -9,6 +9,7 @@ the main thread's help if that takes too long.
 from __future__ import annotations
 
 import _thread
+import atexit
 import os
 import signal
 import sys
@@ -51,6 +52,8 @@ class Interrupts:
         self._wakeup = signal.set_wakeup_fd(self._writing, warn_on_full_buffer=False)
         threading.Thread(target=self._watch, args=(reading,), daemon=True).start()
         signal.signal(signal.SIGINT, self._heard)
+        if self._last:
+            atexit.register(self._end)  # the first that is registered is called last
         return self
 
     def __exit__(
@@ -92,6 +95,11 @@ class Interrupts:
                     self._lost, self._again = False, True
                     _interrupt_main()
             self._leave()
+
+    def _end(self) -> None:
+        """All is said and cleaned up: what Python takes apart next, threads may still be using."""
+        if self.said:
+            os._exit(CODE)
 
     def _leave(self) -> None:
         """End the process here and now; what it left half written, the next run cleans up."""

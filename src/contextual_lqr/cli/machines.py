@@ -1,31 +1,48 @@
-"""Machines as a user names them: `--context mass=2.0,length=1`, or a table with a row a machine."""
+"""Machines as a user names them: `--context mass=2.0,length=1`, or a table with a row a machine.
+
+A machine that was logged under a label, `--machine M-011` or the column `machine` of a table, has
+data of its own if they were logged with the same context.
+"""
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.data import FittedFleet
+from contextual_lqr.data.machine_context import logged_contexts
 from contextual_lqr.data.sources import read_table
 from contextual_lqr.errors import InputError
 
 
 @dataclass(frozen=True, eq=False)
 class Machines:
-    """Contexts by name, an array each; and what the machines are called, if the table says so."""
+    """Contexts by name, an array each; what the machines are called, if that is said.
+
+    `own_rows` has for each how many rows of its own the decoder has learnt, if that was asked.
+    """
 
     contexts: dict[str, Array]
     labels: list[str] | None
+    own_rows: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return len(next(iter(self.contexts.values()))) if self.contexts else 1
+
+    @property
+    def own_labels(self) -> list[str | None]:
+        """The labels of those that have data of their own, None for the others."""
+        labels = self.labels or [""] * len(self)
+        return [label if n else None for label, n in zip(labels, self.own_rows, strict=True)]
 
     @property
     def rows(self) -> list[dict[str, float]]:
@@ -75,22 +92,78 @@ def read_machines(path: Path, names: Sequence[str]) -> Machines:
         contexts[name] = column
     labels = None
     if "machine" in frame.columns:
-        labels = [str(label) for label in frame["machine"].to_list()]
+        labels = ["" if label is None else str(label) for label in frame["machine"].to_list()]
     return Machines(contexts, labels)
 
 
 def chosen_machines(
-    fitted: FittedFleet, context: Sequence[str] | None, table: Path | None
+    fitted: FittedFleet,
+    context: Sequence[str] | None,
+    table: Path | None,
+    machine: str | None = None,
 ) -> Machines:
-    """What `--context` or `--contexts` name; exactly one of them."""
+    """What `--context`, `--contexts` or `--machine` name: a machine, or a table of them.
+
+    A machine by its label may leave its context out, if the logs have it with one context only.
+    """
     names = fitted.description.context_names
-    if (context is None) == (table is None) and names:
-        raise InputError(f"say which machine: --context {names[0]}=value, or a table of them")
-    if table is not None:
-        return read_machines(table, names)
-    values = one_machine(context or [], names)
-    fitted.description.context_map.matrix(values)  # refused here, if at all, as the one machine
-    return Machines({name: np.array([value]) for name, value in values.items()}, None)
+    if table is not None and context is None and machine is None:
+        return _with_own_rows(fitted, read_machines(table, names))
+    if table is not None or (context is None and machine is None and names):
+        raise InputError(
+            f"say which machine: --context {names[0]}=value, --machine LABEL, or a table of them"
+        )
+    if machine is None or context is not None:
+        values = one_machine(context or [], names)
+        fitted.description.context_map.matrix(values)  # refused here, if at all, as the one machine
+    else:
+        values = _logged(fitted, machine)
+    contexts = {name: np.array([value]) for name, value in values.items()}
+    found = _with_own_rows(fitted, Machines(contexts, None if machine is None else [machine]))
+    if machine is not None and not found.own_rows[0]:
+        known = [one for one in _all_logged(fitted, machine) if one is not None]
+        its = f": its data are of {'; '.join(map(shown, known))}" if known else ""
+        raise InputError(f"there are no data of '{machine}' with this context{its}")
+    return found
+
+
+def _with_own_rows(fitted: FittedFleet, machines: Machines) -> Machines:
+    """Look up which of the labels have data of their own, with this very context."""
+    store, context_map = fitted.decoder.store, fitted.decoder.context_map
+    counts = [0] * len(machines)
+    for i, (label, context) in enumerate(zip(machines.labels or (), machines.rows, strict=False)):
+        if store is not None and (known := dict(store.of_label(label))):
+            place = store.place(label, context_map.condensed(context_map.matrix(context)))
+            counts[i] = 0 if place is None else known[place].rows
+    return replace(machines, own_rows=tuple(counts))
+
+
+def _logged(fitted: FittedFleet, machine: str) -> dict[str, float]:
+    """The one context that a machine was logged with, if it can be told."""
+    found = _all_logged(fitted, machine)
+    if len(found) > 1:
+        known = "; ".join(shown(one) for one in found[:3] if one is not None)
+        said = f", among them {known}" if known else ""
+        raise InputError(
+            f"'{machine}' has been logged with {len(found)} contexts{said}: say which, with "
+            "--context"
+        )
+    if found[0] is None:
+        raise InputError(f"the logs do not tell the context of '{machine}': say it with --context")
+    return found[0]
+
+
+def _all_logged(fitted: FittedFleet, machine: str) -> list[dict[str, float] | None]:
+    found = logged_contexts(fitted, machine)
+    if not found:
+        store = fitted.decoder.store
+        labels = sorted(set(store.labels) - {""}) if store is not None else []
+        if not labels:
+            raise InputError("the logs name no machines: they have no column that says which")
+        alike = difflib.get_close_matches(machine, labels, n=1)
+        hint = f"did you mean '{alike[0]}'?" if alike else f"there are {_few(labels)}"
+        raise InputError(f"there are no data of a machine '{machine}'; {hint}")
+    return found
 
 
 def beyond_logs(fitted: FittedFleet, context: dict[str, float]) -> dict[str, tuple[float, float]]:
@@ -103,11 +176,26 @@ def beyond_logs(fitted: FittedFleet, context: dict[str, float]) -> dict[str, tup
     }
 
 
+def own_data(decoder: Decoder, rows: int) -> str:
+    """What a machine has itself shown, and what that counts for, in words."""
+    if not rows:
+        return "none: what is said rests on the other machines"
+    said = f"{rows:,} row{'s' if rows > 1 else ''} of its own"
+    if not decoder.deviations.any():
+        said += ", which count as any other's: no machine deviates from the law"
+    return said
+
+
 def shown(context: dict[str, float], units: dict[str, str] | None = None) -> str:
     """A context in one line."""
     unit = units or {}
     parts = [f"{name} {value:.6g} {unit.get(name, '')}".strip() for name, value in context.items()]
     return ", ".join(parts) or "(no context)"
+
+
+def _few(labels: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(labels) - most} more" if len(labels) > most else ""
+    return _listed(labels[:most]) + more
 
 
 def _listed(names: Sequence[Any]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import cyclopts
 import numpy as np
@@ -12,11 +12,13 @@ from numpy import ndarray as Array
 from rich.markup import escape
 from rich.table import Table
 
+from contextual_lqr.certificates.backtest import hedged_policy
+from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.plots import plot_prediction
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
-from contextual_lqr.cli.machines import chosen_machines, shown
+from contextual_lqr.cli.machines import chosen_machines, own_data, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Seed
-from contextual_lqr.cli.terminal import Console, print_json
+from contextual_lqr.cli.terminal import Console, print_json, say
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
@@ -28,6 +30,7 @@ def simulate(
     /,
     *,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
+    machine: str | None = None,
     horizon: int | None = None,
     runs: Count = 500,
     band: float = 0.9,
@@ -35,7 +38,7 @@ def simulate(
     as_json: AsJson = False,
     output: Annotated[Path | None, cyclopts.Parameter(name=["--output", "-o"])] = None,
 ) -> None:
-    """What the closed loop of a machine never tried will do.
+    """What the closed loop of a machine will do, before its first run or with data of its own.
 
     Parameters
     ----------
@@ -43,6 +46,8 @@ def simulate(
         What `fit` wrote.
     context
         The machine, as name=value; several values with commas, or the option again.
+    machine
+        The label of a machine in the logs: what it has shown itself counts, too.
     horizon
         Another number of states of an episode than the fleet's.
     runs
@@ -62,26 +67,35 @@ def simulate(
         require_writable(output)
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
-    machine = chosen_machines(fitted, context, None).rows[0]
     if not fitted.decoder.rows:
         raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
+    chosen = chosen_machines(fitted, context, None, machine)
+    (values,) = chosen.rows
+    belief = fitted.decoder.machine(values, machine)
+    hedge = fleet_check(fitted.decoder, described.cost, described.start).hedge
     seen = predict_closed_loop(
-        fitted.decoder.machine(machine),
+        belief,
         described.cost,
         described.start,
         np.random.default_rng(seed),
+        policy=hedged_policy(belief, described.cost, hedge) if hedge else None,
         runs=runs,
         band=band,
     )
+    name = shown(values, described.units) if machine is None else machine
     if output is not None:
-        title = f"{shown(machine, described.units)}: band of {band:.0%} over {runs} posterior draws"
+        title = f"{name}: band of {band:.0%} over {runs} posterior draws"
         draw = partial(plot_prediction, seen, labels=described.labels, title=title)
         picture = rendered(lambda figure: draw(figure=figure), output.suffix[1:].lower())
         atomic_write(output, picture)
     if as_json:
-        _print_json(described, machine, seen, band)
+        named = {} if machine is None else {"machine": machine}
+        about = named | {"context": values, "own_rows": chosen.own_rows[0]}
+        _print_json(described, about, seen, band)
     else:
-        _show(described, machine, seen, band, runs)
+        _show(described, name, seen, band, runs)
+        if machine is not None:
+            say(Console(), own_data(fitted.decoder, chosen.own_rows[0]))
 
 
 def _quantities(
@@ -100,15 +114,14 @@ def _quantities(
 
 def _show(
     described: FleetDescription,
-    machine: dict[str, float],
+    name: str,
     seen: ClosedLoopPrediction,
     band: float,
     runs: int,
 ) -> None:
     console = Console()
     console.print(
-        f"{escape(shown(machine, described.units))}: median of {runs} runs on posterior draws, "
-        f"and the band of {band:.0%}",
+        f"{escape(name)}: median of {runs} runs on posterior draws, and the band of {band:.0%}",
         highlight=False,
     )
     last = described.horizon - 1
@@ -135,10 +148,9 @@ def _interval(low: float, middle: float, high: float) -> str:
 
 
 def _print_json(
-    described: FleetDescription, machine: dict[str, float], seen: ClosedLoopPrediction, band: float
+    described: FleetDescription, about: dict[str, Any], seen: ClosedLoopPrediction, band: float
 ) -> None:
-    whole = {
-        "context": machine,
+    whole = about | {
         "band": band,
         "exploded": seen.exploded,
         "median_cost": float(np.median(seen.costs)),

@@ -39,7 +39,7 @@ def verify(
     fleet
         A path to follow; may be repeated. All three unless given.
     seeds
-        Short runs a fleet, for coverage.
+        Short runs a fleet, for coverage; and random fleets, for beliefs about machines.
     delta
         The probability with which the guarantees may fail.
     runs

@@ -57,7 +57,7 @@ class FleetDescription:
     R: Float[Array, "m m"]
     targets: Float[Array, "H d"] | None
     noise_level: float
-    regularisation: float
+    regularisation: float | None
     known: Mapping[int, Float[Array, " p"]]
     machine_column: str | None = None  # of logs; if it is not given, `machine` where they have it
 
@@ -105,6 +105,11 @@ class FleetDescription:
     def input_names(self) -> tuple[str, ...]:
         """The inputs in the order of u."""
         return tuple(one.name for one in self.inputs)
+
+    @property
+    def input_bounds(self) -> dict[str, tuple[float, float]]:
+        """What each input may be."""
+        return {one.name: (one.low, one.high) for one in self.inputs}
 
     @property
     def context_names(self) -> tuple[str, ...]:

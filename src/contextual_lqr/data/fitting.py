@@ -14,18 +14,20 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.evidence import Digests
 from contextual_lqr.checks import require
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
 from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
-from contextual_lqr.data.sources import Part, as_one_part, cut_in_parts, find_sources
+from contextual_lqr.data.sources import as_one_part, cut_in_parts, find_sources
 from contextual_lqr.data.transitions import LogReader
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
@@ -175,8 +177,8 @@ def fit(
     only
         Learn from one machine alone: its label, or its context as `"mass=2"`.
     allow_repeats
-        Learn again from rows that were learnt before. Otherwise they are left out and counted if
-        they are among these logs, and refused if `into` has learnt them.
+        Learn again from episodes that were learnt before, among these logs or by `into`. Otherwise
+        they are left out and counted.
     quarantine
         A CSV file for bad rows, each with its place and what is wrong with it. It is written only
         if there are any, and never over an older one: the name then gets a number.
@@ -237,20 +239,23 @@ def fit(
     bad = None if quarantine is None else Quarantine(Path(quarantine))
     try:
         parts = cut_in_parts(sources, sort=sort)
-        work = partial(_learn, description, strict, sort, only, allow_repeats, bad is not None)
-        merged = partial(_merged, allow_repeats=allow_repeats)
+        before = None if into is None else into.decoder
+        known = Digests() if before is None else before.evidence
+        learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)
+        work = learning.part
         collected = _Collector([part.size for part in parts], bad, progress)
         if not isinstance(workers, str):  # in this process, which can be told more often
             work = partial(work, told=collected.within)
         try:
-            learnt = in_tree(work, merged, parts, workers or kernels.cores(), collected)
+            learnt = in_tree(work, learning.merge, parts, workers or kernels.cores(), collected)
         finally:
             collected.stopped = True  # threads that still read end soon
-        decoder, episodes, report = learnt
+        learning.finish(learnt)
+        decoder, report = learnt.decoder, learnt.report
         report.require_rows()
         seen = report.context_range
-        if into is not None:
-            decoder = into.decoder.copy()
+        if into is not None and before is not None:
+            decoder = before.copy()
             decoder.merge(learnt.decoder, allow_repeats=allow_repeats)
             seen = joined_ranges(into.context_range, seen)
         require(decoder.rows or decoder.ignored_rows, _nothing(report, only))
@@ -258,7 +263,7 @@ def fit(
         if alarm:
             misfit = _alarmed(description, decoder, seen)
         if robust:
-            decoder, misfit = _set_aside(decoder, misfit, episodes)
+            decoder, misfit = _set_aside(decoder, misfit, learnt.episodes)
         if bad is not None and (written := bad.close()):
             report.quarantine = str(written)
     finally:
@@ -317,47 +322,6 @@ def _set_aside(
     left = decoder.without(named)
     left.episodes -= sum(episodes.get(label, 1) for label in named)
     return left, replace(misfit, set_aside=named)
-
-
-class _Learnt(NamedTuple):
-    """What a part of the logs teaches: factors, whose size does not depend on its rows."""
-
-    decoder: Decoder
-    episodes: Counter[str]  # of each machine, by its label
-    report: LogReport
-
-
-def _learn(
-    description: FleetDescription,
-    strict: bool,
-    sort: bool,
-    only: str | None,
-    allow_repeats: bool,
-    keep_bad: bool,
-    part: Part,
-    told: Callable[[int, float], None] | None = None,
-) -> tuple[_Learnt, list[BadRows]]:
-    """Read a part of the logs and reduce it."""
-    reader = LogReader(description, part, strict=strict, sort=sort, keep_bad=keep_bad)
-    decoder, episodes = description.new_decoder(), Counter[str]()
-    for batch in reader.transitions(told and partial(told, part.number)):
-        if only is not None:
-            batch = batch.of_machine(only)
-        if not batch.teach(decoder, allow_repeats=allow_repeats):
-            reader.report.repeated += len(batch)
-        else:
-            episodes.update(batch.starting)
-    return _Learnt(decoder, episodes, reader.report), reader.bad or []
-
-
-def _merged(several: list[_Learnt], allow_repeats: bool) -> _Learnt:
-    """What successive parts of the logs teach together."""
-    decoder, report = several[0].decoder.copy(), LogReport()
-    for i, one in enumerate(several):
-        if i:
-            decoder.merge(one.decoder, allow_repeats=allow_repeats)
-        report.merge(one.report)
-    return _Learnt(decoder, sum((one.episodes for one in several), Counter()), report)
 
 
 class _Collector:

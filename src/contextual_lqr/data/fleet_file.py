@@ -312,8 +312,8 @@ class FleetFile:
             self.errors.add(place, f"target has {len(targets)} rows, but the horizon is {horizon}")
         return targets
 
-    def _learning(self) -> tuple[float, float]:
-        """The noise level and the regularisation, which is its square unless it is given."""
+    def _learning(self) -> tuple[float, float | None]:
+        """The noise level, and the regularisation if it is given."""
         table = self._table("learning")
         if "noise_level" not in table and "learning" in self.content:
             self.errors.add(("learning",), "noise_level is missing from [learning]")
@@ -328,8 +328,7 @@ class FleetFile:
                 f"noise_level is {noise_level:g}, and its square is no double: choose other units"
             )
             self.errors.add(("learning", "noise_level"), what)
-            return noise_level, 1.0
-        return noise_level, noise_level**2
+        return noise_level, None
 
     # -- numbers -----------------------------------------------------------------------------------
 

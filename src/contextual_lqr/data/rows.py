@@ -8,9 +8,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Bool, Int, Num
+from jaxtyping import Bool, Int, Num, UInt64
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.evidence import text_hashes
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.screening import BadRows
 from contextual_lqr.errors import InputError
@@ -47,6 +48,12 @@ class Labels:
         """The labels themselves."""
         codes = self.codes.tolist()
         return [str(code) if self.names is None else self.names[code] for code in codes]
+
+    def hashes(self) -> UInt64[Array, " n"]:
+        """A hash of each label."""
+        if self.names is None:
+            return Labels(np.arange(len(self.codes)), self.text).hashes()
+        return np.asarray(text_hashes(self.names)[self.codes])
 
     def after(self, first: Labels) -> Labels:
         """These, and before them the one that `first` holds."""

@@ -12,6 +12,10 @@ follows row i if it has the same episode and the next step; then (x, u, x') is a
 
 The last good row of a frame is carried over to the next. A part of the logs that begins in the
 middle looks back first, to know what would have been carried to it.
+
+Whether a log was learnt before is told by the stretches of its episodes: all transitions of an
+episode from one multiple of STRETCH steps to the next. The same rows make the same stretch in
+whatever file, wherever in it, and of however long a log.
 """
 
 from __future__ import annotations
@@ -22,10 +26,11 @@ from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Int, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.evidence import row_hashes
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.rows import Labels, Rows
 from contextual_lqr.data.screening import (
@@ -42,6 +47,7 @@ from contextual_lqr.data.screening import (
 from contextual_lqr.data.sources import Part, last_rows, read_ahead
 from contextual_lqr.errors import InputError
 
+STRETCH = 1 << 12  # steps; most episodes are one stretch, and none too long to be held
 _LOOK_BACK = (1 << 10, 1 << 13, 1 << 16, 1 << 60)  # rows, until it is known what is carried
 
 
@@ -56,9 +62,14 @@ class Transitions:
     rows: Rows
     at: Int[Array, " n"]
     begins: Bool[Array, " n"]  # with which of them an episode, or a part of a split one, begins
+    stretch: Int[Array, " n"]  # of which stretch they are; 0 is one that began before the part
 
     def __len__(self) -> int:
         return len(self.at)
+
+    def __getitem__(self, which: slice | Bool[Array, " n"]) -> Transitions:
+        some = self.at[which], self.begins[which], self.stretch[which]
+        return Transitions(self.description, self.rows, *some)
 
     @property
     def starting(self) -> list[str]:
@@ -75,28 +86,40 @@ class Transitions:
         """Those of one machine."""
         machines = self.machines()
         wanted = np.array([one == name for one in machines.names or ()], bool)
-        which = wanted[machines.codes]
-        return replace(self, at=self.at[which], begins=self.begins[which])
+        return self[wanted[machines.codes]]
 
-    def teach(self, decoder: Decoder, *, allow_repeats: bool = False) -> bool:
-        """Let a decoder learn them, from the columns as they were read, and who they are of.
+    def compact(self) -> Transitions:
+        """The same without the rows around them."""
+        first, last = int(self.at[0]), int(self.at[-1]) + 1
+        rows = self.rows.take(np.arange(first, last + 1))
+        return replace(self, rows=replace(rows, frame=rows.frame.clear()), at=self.at - first)
 
-        Says whether it did: a decoder learns no table again unless repeats are allowed.
-        """
+    def hashes(self) -> UInt64[Array, " n"]:
+        """A hash of what each says: the step, the machine, its context, x, u and x'."""
+        about, place = self.description, self.at - self.at[0]
+        few = slice(int(self.at[0]), int(self.at[-1]) + 2)
+        columns = {name: column[few] for name, column in self.rows.values.items()}
+        x = row_hashes([columns[name] for name in about.state_names])
+        given = row_hashes([columns[name] for name in (*about.context_names, *about.input_names)])
+        own = [x[place], given[place], x[place + 1], self.rows.step[self.at].astype(np.float64)]
+        if self.rows.machine is not None:
+            own.append(self.rows.machine[self.at].hashes())
+        return row_hashes(own)
+
+    def teach(self, decoder: Decoder, digests: UInt64[Array, " stretches"]) -> None:
+        """Let a decoder learn them, from the columns as they were read, and who they are of."""
         now = {name: column[:-1] for name, column in self.rows.values.items()}
         then = {name: column[1:] for name, column in self.rows.values.items()}
         episodes = int(np.count_nonzero(self.begins))
         labels = self.rows.machine
         machine = None if labels is None else labels[np.arange(len(labels.codes) - 1)].text
-        before = decoder.repeats
         decoder.update_columns(
             *self._sides(now, then),
             chosen=self.at,
             episodes=episodes,
             machine=machine,
-            allow_repeats=allow_repeats,
+            digests=digests,
         )
-        return decoder.repeats == before
 
     def machines(self) -> Labels:
         """Which machine each is of: by its label or, without labels, by equal contexts."""
@@ -138,6 +161,7 @@ class LogReader:
         self.description, self.part, self.strict, self.sort = description, part, strict, sort
         self.report = LogReport()
         self.bad: list[BadRows] | None = [] if keep_bad else None
+        self.stretch = 0  # that of the last good row
         self._carry: Rows | None = None
         self._carry_linked = False  # whether the row carried over continues the one before it
         # Whether what is carried is what it would be had all earlier rows been read, too; and how
@@ -210,7 +234,7 @@ class LogReader:
             faults = {"it has no inputs, though its episode goes on": np.append(idle, False)}
             self._set_aside(rows, faults)
             linked &= ~idle
-        return self._counted(rows, linked)
+        return self._counted(rows, linked, self._stretches(rows, same))
 
     def _after_carried(self, rows: Rows) -> Rows:
         """The rows, with the last good row before them if their episode may have begun there."""
@@ -235,7 +259,17 @@ class LogReader:
         next_step = pair.same_episode[0] and pair.step[1] == pair.step[0] + 1
         return bool(next_step and not _changes(pair.context(self.description))[0])
 
-    def _counted(self, rows: Rows, linked: Array) -> Iterator[Transitions]:
+    def _stretches(self, rows: Rows, same: Array) -> Int[Array, " n"]:
+        """The number of the stretch that each row is of."""
+        new = np.ones(len(rows), bool)
+        new[1:] = ~same | (np.diff(rows.step // STRETCH) != 0)
+        new[:1] = rows.carried is None
+        numbers = self.stretch + np.cumsum(new)
+        if len(rows):
+            self.stretch = int(numbers[-1])
+        return numbers
+
+    def _counted(self, rows: Rows, linked: Array, stretch: Array) -> Iterator[Transitions]:
         """Keeps the books, and the last row for the next frame."""
         n, own, report, about = len(rows), len(rows.origin), self.report, self.description
         begins = linked & ~np.concatenate(([self._carry_linked], linked[:-1]))[: len(linked)]
@@ -251,11 +285,11 @@ class LogReader:
             report.context_range = joined_ranges(report.context_range, seen)
         if rows.carried is not None:
             if linked[:1].any():
-                yield Transitions(about, rows.seam(), np.array([0]), begins[:1])
-            rows, linked, begins = rows.own(), linked[1:], begins[1:]
+                yield Transitions(about, rows.seam(), np.array([0]), begins[:1], stretch[:1])
+            rows, linked, begins, stretch = rows.own(), linked[1:], begins[1:], stretch[1:]
         if linked.any():
             at = np.flatnonzero(linked)
-            yield Transitions(about, rows, at, begins[at])
+            yield Transitions(about, rows, at, begins[at], stretch[at])
 
     # -- what is wrong with rows -------------------------------------------------------------------
 

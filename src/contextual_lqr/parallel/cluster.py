@@ -7,6 +7,7 @@ here every wait looks at them now and then, and gives up in words.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -23,6 +24,7 @@ _PACKAGE = "contextual-lqr"
 _PATIENCE = 10  # seconds for a scheduler to answer, and for its first worker
 _SILENCE = 8.0  # seconds without a word from a worker, or without any worker, until it is lost
 _LOOK = 1.0  # seconds between two looks at the workers
+_LATE = 2.0  # seconds between two looks that count: beyond, it was we who were not there
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 Kept = TypeVar("Kept")
@@ -119,16 +121,29 @@ def _tree(
     return total
 
 
+def crowding() -> float:
+    """How many others want each core of this machine at the moment, at least 1."""
+    try:
+        with open("/proc/loadavg") as file:  # 0.20 0.18 0.12 3/80 11206: three can run, we for one
+            others = float(file.read().split()[3].split("/")[0]) - 1
+    except OSError:
+        others = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+    return max(1.0, others / (os.cpu_count() or 1))
+
+
 class _Watch:
     """Waits for a cluster's answers as long as its workers live, and no longer.
 
-    Dask waits for ever for workers that all died, or for one that is frozen.
+    Dask waits for ever for workers that all died, or for one that is frozen. One that is starved
+    is late in the same way, but so is everything here: silence is counted in seconds of a machine
+    that does little else, of which a crowded one has fewer.
     """
 
     def __init__(self, client: Any, address: str) -> None:
         self.client, self._address = client, address
         self._heard: dict[str, tuple[object, float]] = {}  # of each worker: what it said, and when
-        self._looked = self._peopled = time.monotonic()
+        self._looked = time.monotonic()
+        self._clock = self._peopled = 0.0  # in those seconds
 
     def result(self, future: Any) -> Any:
         """What a task returned."""
@@ -171,8 +186,11 @@ class _Watch:
 
     def _look(self) -> None:
         """Raise if there are no workers, or one has been silent, for too long."""
-        told = self._told(_SILENCE)
-        now = self._looked = time.monotonic()
+        crowd = crowding()
+        told = self._told(_SILENCE * crowd)
+        before, self._looked = self._looked, time.monotonic()
+        self._clock += min(self._looked - before, _LATE) / max(crowd, crowding())
+        now = self._clock
         if told["workers"]:
             self._peopled = now
         elif now > self._peopled + _SILENCE:

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule, DeterminantBeta
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.checks import as_numbers, frozen, require, shown
+from contextual_lqr.checks import as_input_bounds, as_numbers, require, shown
 from contextual_lqr.context import ContextMap
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
@@ -138,7 +138,7 @@ class Agent(Displayed):
             deviations=deviations,
         )
         self.beta = beta
-        self.input_bounds = None if input_bounds is None else _bounds(input_bounds, m)
+        self.input_bounds = None if input_bounds is None else as_input_bounds(input_bounds, m)
         self._rng = np.random.default_rng(seed)
         self._told_plans = 0
         self._stamps: dict[Path, str] = {}  # of the files it was loaded from or saved to
@@ -341,7 +341,8 @@ class Agent(Displayed):
             return self.beta
         # √λ c_Θ is then √(dp) noise levels: entries of Θ of the order of noise_level / √λ.
         level = float(np.max(self.decoder.noise_level))
-        size = float(level * np.sqrt(len(self.start) * len(G) / self.decoder.regularisation))
+        most = float(self.decoder.regression.prior.max())
+        size = float(level * np.sqrt(len(self.start) * len(G) / most))
         return DeterminantBeta(size, level, 0.1)
 
     def _plan(self, context: Any, choice: Choice, cost: QuadraticCost) -> Plan:
@@ -365,15 +366,3 @@ class Agent(Displayed):
         spread, directions = np.linalg.eigh(covariances)
         drawn = np.sqrt(np.maximum(spread, 0)) * self._rng.standard_normal(spread.shape)
         return np.asarray((directions @ drawn[..., None])[..., 0])
-
-
-def _bounds(bounds: Any, m: int) -> tuple[Array, Array]:
-    if not isinstance(bounds, tuple | list) or len(bounds) != 2:
-        raise InputError(f"input_bounds must be a pair (low, high), not {bounds!r}")
-    pair = [np.asarray(bound, float) for bound in bounds]
-    require(
-        all(bound.shape in ((), (m,)) for bound in pair) and (pair[0] <= pair[1]).all(),
-        f"input_bounds must be low <= high, each a number or {m} of them, not {bounds!r}",
-    )
-    low, high = (frozen(np.broadcast_to(bound, (m,))) for bound in pair)
-    return low, high

@@ -25,6 +25,7 @@ from contextual_lqr.fleets import path_following, true_decoder, true_system
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.paper.score import TrueMachines
 from contextual_lqr.paper.verify.bounded import play_within
+from contextual_lqr.paper.verify.machine_beliefs import PLAYED
 from contextual_lqr.planning import Optimism
 from contextual_lqr.theory import Regularity, log_det_bound, regularity
 
@@ -66,7 +67,7 @@ class VerifySettings:
     def total_episodes(self) -> int:
         """Those of all runs; a better measure of the work than runs, which differ in length."""
         short, long = self.seeds * self.short_episodes, self.long_runs * self.long_episodes
-        return len(self.fleets) * (short + long)
+        return len(self.fleets) * (short + long) + self.seeds * PLAYED
 
     @property
     def fit_from(self) -> int:

@@ -18,6 +18,12 @@ from contextual_lqr.paper.reproduce.store import make_folder, write_rows
 from contextual_lqr.paper.style import write_report
 from contextual_lqr.paper.verify.checks import Check, all_checks
 from contextual_lqr.paper.verify.figures import draw_figures
+from contextual_lqr.paper.verify.machine_beliefs import (
+    FLEET,
+    PLAYED,
+    belief_coverage,
+    run_machines,
+)
 from contextual_lqr.paper.verify.runs import VerifySettings, constants_of, jobs, joined, run
 from contextual_lqr.parallel import Workers, in_parallel
 from contextual_lqr.theory import Regularity, beta, episodes_needed, regret_bound
@@ -63,7 +69,15 @@ def verification(
             progress(len(frame))
     rows = joined(frames)
     write_rows(folder / "rows.parquet", rows)
+    machines = []
+    with closing(in_parallel(run_machines, list(range(settings.seeds)), workers)) as results:
+        for _, frame in results:
+            machines.append(frame)
+            progress(PLAYED)
+    beliefs = pl.concat(machines).sort("own_episodes", "seed")
+    write_rows(folder / "machines.parquet", beliefs)
     checks = all_checks(rows, constants, settings.delta, settings.fit_from)
+    checks += belief_coverage(beliefs)
     acted = supervision(rows, constants)
     write_report(
         folder,
@@ -72,7 +86,7 @@ def verification(
         checks=checks,
         verdicts={
             fleet: [(one.name, one.holds, one.finding) for one in checks if one.fleet == fleet]
-            for fleet in constants
+            for fleet in (*constants, FLEET)
         },
         captions=draw_figures(rows, constants, settings.delta, folder),
         bounds=[

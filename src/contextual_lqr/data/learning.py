@@ -1,0 +1,190 @@
+"""What the parts of logs teach, each stretch of an episode once, wherever the logs are cut.
+
+A frame, a part or a file may end in the middle of a stretch. Its rows are held until all of it is
+there, since only then can be told whether it was learnt before; at the edges of a part they are
+held until the parts are merged. So what is learnt does not depend on where a log is cut, nor on
+what stands before an episode in it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+from jaxtyping import Bool, UInt64
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.evidence import LIMIT, Digests, stretch_digests
+from contextual_lqr.checks import require
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.screening import BadRows, LogReport
+from contextual_lqr.data.sources import Part
+from contextual_lqr.data.transitions import LogReader, Transitions
+
+_NEGLIGIBLE = 0.01  # of the episodes, that may count twice
+Held = list[Transitions]  # of one stretch, in order
+
+
+@dataclass
+class Learnt:
+    """What successive parts of the logs teach, in a size that does not depend on their rows.
+
+    `head` is of a stretch that began before them. `tail` may go on after them; if nothing else
+    began, `through`, that is the head.
+    """
+
+    parts: tuple[Part, ...]
+    decoder: Decoder
+    episodes: Counter[str]  # of each machine, by its label
+    report: LogReport
+    head: Held = field(default_factory=list)
+    tail: Held = field(default_factory=list)
+    through: bool = False
+    unnoticed: float = 0.0  # how many repeats were learnt again, by what is expected
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How logs are learnt from, as `fit` is told; `known` was learnt before them."""
+
+    description: FleetDescription
+    strict: bool = False
+    sort: bool = False
+    only: str | None = None
+    allow_repeats: bool = False
+    keep_bad: bool = False
+    known: Digests = field(default_factory=Digests)
+
+    def part(
+        self, part: Part, told: Callable[[int, float], None] | None = None
+    ) -> tuple[Learnt, list[BadRows]]:
+        """Read a part of the logs and reduce it."""
+        reader = LogReader(
+            self.description, part, strict=self.strict, sort=self.sort, keep_bad=self.keep_bad
+        )
+        learnt = replace(self._nothing((part,)), report=reader.report)
+        held, number = Held(), 0  # the stretch that may go on, and its number
+        for batch in reader.transitions(told and partial(told, part.number)):
+            if self.only is not None:
+                batch = batch.of_machine(self.only)
+            if not len(batch):
+                continue
+            numbers = batch.stretch
+            begun = int(np.searchsorted(numbers, number, "right"))
+            if begun:
+                held.append(batch[:begun].compact())
+            if begun < len(batch):
+                last = int(np.searchsorted(numbers, numbers[-1]))
+                self._close(learnt, held, number)
+                self._learn(learnt, batch[begun:last])
+                held, number = [batch[last:].compact()], int(numbers[-1])
+        if number < reader.stretch:
+            self._close(learnt, held, number)
+            held = []
+        learnt.through = reader.stretch == 0
+        if learnt.through:
+            learnt.head = held
+        else:
+            learnt.tail = held
+        return learnt, reader.bad or []
+
+    def merge(self, several: Sequence[Learnt]) -> Learnt:
+        """What successive parts teach together; those that repeat others are read again."""
+        total = self._copy(several[0])
+        for one in several[1:]:
+            if not self.allow_repeats and total.decoder.evidence.overlap(one.decoder.evidence):
+                one = self._again(one.parts, total.decoder.evidence)
+            total.parts += one.parts
+            total.unnoticed += one.unnoticed
+            total.decoder.merge(one.decoder, allow_repeats=self.allow_repeats)
+            total.episodes.update(one.episodes)
+            total.report.merge(one.report)
+            if total.through:
+                total.head = total.head + one.head
+            elif one.through:
+                total.tail = total.tail + one.head
+            else:
+                self._learn_whole(total, total.tail + one.head)
+            if not one.through:
+                total.tail, total.through = one.tail, False
+        return total
+
+    def finish(self, learnt: Learnt) -> None:
+        """Learn what is held: nothing comes after it. Refuse what counts twice."""
+        for held in (learnt.head, learnt.tail):
+            self._learn_whole(learnt, held)
+        learnt.head, learnt.tail = [], []
+        require(
+            learnt.unnoticed <= _NEGLIGIBLE * learnt.decoder.episodes,
+            f"about {learnt.decoder.repeats + learnt.unnoticed:,.0f} episodes of these logs were "
+            f"learnt before, but which cannot be told: of more than {LIMIT:,} not all are "
+            "remembered. Give only what is new or, if it is meant, allow repeats",
+        )
+
+    def _nothing(self, parts: tuple[Part, ...]) -> Learnt:
+        return Learnt(parts, self.description.new_decoder(), Counter(), LogReport())
+
+    def _copy(self, learnt: Learnt) -> Learnt:
+        report = LogReport()
+        report.merge(learnt.report)
+        episodes = Counter(learnt.episodes)
+        return replace(learnt, decoder=learnt.decoder.copy(), episodes=episodes, report=report)
+
+    def _again(self, parts: Sequence[Part], others: Digests) -> Learnt:
+        """What parts teach beside what others do."""
+        known = self.known.copy()
+        known.merge(others)
+        beside = replace(self, known=known, keep_bad=False)
+        return beside.merge([beside.part(part)[0] for part in parts])
+
+    def _close(self, learnt: Learnt, held: Held, number: int) -> None:
+        if number:
+            self._learn_whole(learnt, held)
+        else:
+            learnt.head = held
+
+    def _learn(self, learnt: Learnt, batch: Transitions) -> None:
+        """Learn transitions that make up whole stretches, each if it is new."""
+        if not len(batch):
+            return
+        starts = np.flatnonzero(np.diff(batch.stretch, prepend=-1))
+        digests = stretch_digests(np.add.reduceat(batch.hashes(), starts))
+        repeated = self._repeated(learnt, digests)
+        if repeated.any():
+            again = np.repeat(repeated, np.diff(starts, append=len(batch)))
+            learnt.report.repeated += int(np.count_nonzero(again))
+            batch, digests = batch[~again], digests[~repeated]
+        self._teach(learnt, batch, digests)
+
+    def _learn_whole(self, learnt: Learnt, held: Held) -> None:
+        """Learn one stretch, if it is new."""
+        if not held:
+            return
+        total = np.add.reduce([np.add.reduce(batch.hashes()) for batch in held])
+        digests = stretch_digests(np.array([total]))
+        if self._repeated(learnt, digests).any():
+            learnt.report.repeated += sum(map(len, held))
+            return
+        for batch in held:
+            self._teach(learnt, batch, digests)
+
+    def _repeated(self, learnt: Learnt, digests: UInt64[Array, " n"]) -> Bool[Array, " n"]:
+        if self.allow_repeats:
+            return np.zeros(len(digests), bool)
+        repeated = np.zeros(len(digests), bool)
+        for seen in (self.known, learnt.decoder.evidence):
+            found = seen.known(digests)
+            # A share of all that were seen are remembered: so many more are repeats, too.
+            learnt.unnoticed += np.count_nonzero(found) * (1 / seen.coverage - 1)
+            repeated |= found
+        learnt.decoder.repeats += int(np.count_nonzero(repeated))
+        return repeated
+
+    def _teach(self, learnt: Learnt, batch: Transitions, digests: UInt64[Array, " n"]) -> None:
+        if len(batch):
+            batch.teach(learnt.decoder, digests)
+            learnt.episodes.update(batch.starting)
