@@ -237,7 +237,6 @@ def test_units_change_nothing(unit: float, tmp_path: Path) -> None:
         replace(
             DESCRIPTION,
             noise_level=DESCRIPTION.noise_level * unit,
-            regularisation=DESCRIPTION.regularisation * unit**2,
         ),
         [write(scaled, tmp_path / "scaled.parquet")],
     )
