@@ -374,9 +374,10 @@ def test_however_logs_are_cut_nothing_is_lost_or_doubled(
 
 def arrays(batch: Transitions) -> Any:
     """All numbers of some transitions, a row each."""
-    contexts, states, inputs, after = batch.columns()
-    columns = (*contexts.values(), *states, *inputs, *after, batch.steps, batch.begins)
-    return np.stack(columns, 1)
+    about, rows, at = batch.description, batch.rows, batch.at
+    now = [rows.values[name][at] for name in (*about.context_names, *about.input_names)]
+    both = [rows.values[name][at + k] for name in about.state_names for k in (0, 1)]
+    return np.stack((*now, *both, rows.step[at], batch.begins), 1)
 
 
 def counts(report: Any) -> dict[str, Any]:

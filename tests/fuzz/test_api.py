@@ -230,7 +230,8 @@ CALLS: dict[str, Call] = {
 ANSWERS = {
     "Backtest", "Certificate", "CostBound", "CostGradient", "Episode", "Output", "Plan", "Solution",
     "ContextMap", "Status", "Strategy", "ContextError", "ContextualLQRError", "FormatError",
-    "InputError", "UnsolvableError", "plot_certificates", "plot_closed_loop", "plot_decoder",
+    "InputError", "UnsolvableError", "plot_backtest", "plot_certificates", "plot_closed_loop",
+    "plot_decoder",
 }  # fmt: skip
 
 
