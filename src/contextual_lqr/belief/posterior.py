@@ -44,7 +44,9 @@ class Posterior:
         d, p = estimate.shape
         inverse = solve_triangle(factor, np.eye(p))
         # The rows less the unknowns they were spent on, tr(Σzzᵀ V⁻¹) = p - tr(Λ V⁻¹).
-        free = decoder.rows - p + (decoder.regression.prior[:, None] * inverse**2).sum()
+        squares, given = inverse**2, decoder.regularisation
+        kept = given * squares.sum() if given else decoder.regression.prior @ squares.sum(1)
+        free = decoder.rows - p + kept
         degrees = 1 + max(float(free), 0.0)
         # A coordinate declared exact is as unknown as the others before data; it has no noise.
         level = np.broadcast_to(decoder.noise_level if noise_level is None else noise_level, (d,))
