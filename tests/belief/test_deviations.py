@@ -22,12 +22,21 @@ from contextual_lqr.belief.machine_factors import (
     leave_one_out,
     machine_posterior,
     pool,
-    reduce_rows,
     whiten,
     whitened_rows,
 )
 
 RIDGE = 1e-6
+
+
+def reduce_rows(y: Array, after: Array) -> tuple[Array, Array, Array]:
+    """R, F and rss of each machine's rows [y, x'] by one QR; rows of zeros fill up too few."""
+    n, width = y.shape[-2:]
+    rows = np.concatenate([y, after], axis=-1)
+    rows = np.pad(rows, ((0, 0), (0, max(width - n, 0)), (0, 0)))
+    full = np.linalg.qr(rows, mode="r")
+    R, F = full[:, :width, :width], full[:, :width, width:]
+    return R, F, np.square(full[:, width:, width:]).sum(-2)
 
 
 class Rows(NamedTuple):

@@ -155,3 +155,12 @@ def test_thinned_rows_are_distributed_as_fewer_rows_would_be() -> None:
 def _information(population: Population) -> np.ndarray:
     R = population.factors.R
     return R.swapaxes(1, 2) @ R
+
+
+def test_a_cost_with_a_cross_term_is_another_task() -> None:
+    decoder, _ = learnt(24, 0.05, default_rng(4))
+    plain = certify(decoder, contexts(24)[0], COST, START)
+    cross = QuadraticCost(COST.Q, COST.R, 0.1 * np.ones((9, 2, 1)))
+    crossed = certify(decoder, contexts(24)[0], cross, START)
+    assert crossed.predicted_cost != pytest.approx(plain.predicted_cost, rel=1e-3)
+    assert fleet_check(decoder, cross, START) is not fleet_check(decoder, COST, START)

@@ -1,6 +1,7 @@
 """Certificates: intervals that hold, scores that mean something, verdicts that can be believed."""
 
 import json
+from importlib import import_module
 
 import numpy as np
 import pytest
@@ -28,7 +29,6 @@ from contextual_lqr import (
 from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
 from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.row_radii import row_radii
-from contextual_lqr.certificates import certificate
 from contextual_lqr.certificates.extrapolation import extrapolations, place
 from contextual_lqr.certificates.stability import grows, largest_modes
 from contextual_lqr.lqr.solve import policy_cost_and_gradient
@@ -227,7 +227,7 @@ def test_one_is_like_many() -> None:
 
 
 def test_progress_counts_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(certificate, "_CHUNK", 8)
+    monkeypatch.setattr(import_module("contextual_lqr.certificates.certify"), "_CHUNK", 8)
     fleet, rng, seen = spring(), default_rng(5), []
     decoder = learnt(fleet, 10, rng)
     contexts = fleet.contexts(20, rng)

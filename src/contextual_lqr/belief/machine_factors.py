@@ -65,24 +65,6 @@ class MachineFactors:
         return np.asarray(np.maximum(self.rows - self.R.shape[1], 0))
 
 
-def reduce_rows(
-    y: Float[Array, "*N n y"], after: Float[Array, "*N n d"]
-) -> tuple[Float[Array, "*N y y"], Float[Array, "*N y d"], Float[Array, "*N d"]]:
-    """R, F and rss of rows [y, x'], n for each machine; rows of zeros say nothing."""
-    n, width = y.shape[-2:]
-    if n < width:
-        y, after = (
-            np.concatenate([a, np.zeros((*a.shape[:-2], width - n, a.shape[-1]))], axis=-2)
-            for a in (y, after)
-        )
-    full = _triangle(np.concatenate([y, after], axis=-1))
-    return (
-        full[..., :width, :width],
-        full[..., :width, width:],
-        np.square(full[..., width:, width:]).sum(-2),
-    )
-
-
 class Pooled(NamedTuple):
     """The fleet's regression: V_r = U_rᵀU_r; Cov θ_r = σ_r² V_r⁻¹."""
 

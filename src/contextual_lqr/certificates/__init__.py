@@ -1,7 +1,8 @@
 """For a machine never tried: its controller, how far to trust it, and what to run next."""
 
 from contextual_lqr.certificates.backtest import Backtest, backtest
-from contextual_lqr.certificates.certificate import Certificate, CostBound, certify, certify_many
+from contextual_lqr.certificates.certificate import Certificate, CostBound
+from contextual_lqr.certificates.certify import certify, certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
 from contextual_lqr.certificates.plots import plot_backtest, plot_certificates, plot_closed_loop
 

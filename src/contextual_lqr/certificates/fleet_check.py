@@ -47,9 +47,8 @@ def fleet_check(decoder: Decoder, cost: QuadraticCost, start: Float[Array, " d"]
     """The check for this task; computed once, and kept until data come."""
     if decoder.store is None or len(decoder.store) < 2:
         return FleetCheck(None, ())
-    task = b"".join(
-        part.tobytes() for part in (cost.Q, cost.R, start, np.atleast_1d(cost.N or 0.0))
-    )
+    parts = (cost.Q, cost.R, start) if cost.N is None else (cost.Q, cost.R, start, cost.N)
+    task = b"".join(part.tobytes() for part in parts)
     kept = decoder.kept
     if ("check", task) not in kept:
         kept["check", task] = FleetCheck(backtest(decoder, cost, start), findings_of(decoder))

@@ -15,7 +15,7 @@ from contextual_lqr.certificates.backtest import backtest as run
 from contextual_lqr.certificates.plots import plot_backtest
 from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.cli.options import AsJson, Fitted
-from contextual_lqr.cli.terminal import Console, print_json
+from contextual_lqr.cli.terminal import Console, percent, print_json
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
@@ -89,7 +89,7 @@ def _show(found: Backtest, findings: list[str]) -> None:
         for one in found.few_shot
     ]
     for steps, middle, most, trusted, wrongly in rows:
-        table.add_row(str(steps), _percent(middle), _percent(most), str(trusted), str(wrongly))
+        table.add_row(str(steps), percent(middle), percent(most), str(trusted), str(wrongly))
     console.print(table)
     worst = sorted(found.machines, key=lambda one: -one.realised_excess)[:_ROWS_SHOWN]
     console.print("\nThe machines that fared worst, before their first run:", highlight=False)
@@ -100,14 +100,10 @@ def _show(found: Backtest, findings: list[str]) -> None:
         table.add_row(
             escape(one.machine),
             f"{one.rows:,}",
-            _percent(one.claimed_excess),
-            _percent(one.realised_excess),
+            percent(one.claimed_excess),
+            percent(one.realised_excess),
             "yes" if one.trusted else "no",
         )
     console.print(table)
     for sentence in findings:
         console.print(escape(f"Against the model: {sentence}."), highlight=False)
-
-
-def _percent(part: float) -> str:
-    return f"{100 * part:.2g} %" if part < 10 else "> 1000 %"

@@ -14,7 +14,8 @@ from numpy import ndarray as Array
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.certificates.certificate import Certificate, certify_many
+from contextual_lqr.certificates.certificate import Certificate
+from contextual_lqr.certificates.certify import certify_many
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, own_data, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
 from contextual_lqr.cli.terminal import Console, Progress, percent, print_text

@@ -1,0 +1,324 @@
+"""For a machine never tried: its controller, what it will cost, and whether to trust it.
+
+The controller is the one that is optimal for the estimate, hedged where the backtest asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.confidence import BetaRule
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.row_radii import plausible_machines, row_radii
+from contextual_lqr.certificates.certificate import Certificate, CostBound, judge, lowered
+from contextual_lqr.certificates.extrapolation import extrapolations
+from contextual_lqr.certificates.fleet_check import fleet_check
+from contextual_lqr.certificates.limits import InputBounds, InputLimits
+from contextual_lqr.certificates.stability import grows
+from contextual_lqr.certificates.unmodelled import unmodelled
+from contextual_lqr.checks import (
+    as_numbers,
+    as_symmetric,
+    record,
+    require,
+    require_probability,
+    require_semi_definite,
+)
+from contextual_lqr.context.variables import one_by_one
+from contextual_lqr.lqr.moments import step_moments
+from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
+from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+
+QUANTILE = 0.95
+
+_CHUNK = 256  # machines at a time: some hundred megabytes
+
+
+def certify(
+    decoder: Decoder,
+    context: Any,
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    machine: str | None = None,
+    noise: ArrayLike | None = None,
+    input_bounds: InputBounds | None = None,
+    beta: str | float | BetaRule = "determinant",
+    delta: float = 0.05,
+    draws: int = 200,
+    bounds: bool = True,
+    rng: np.random.Generator | None = None,
+) -> Certificate:
+    """The controller of the machine with this context, and how far to trust it.
+
+    Parameters
+    ----------
+    decoder
+        What was learnt from the fleet.
+    context
+        The machine's context.
+    cost
+        What the controller is for.
+    start
+        The state in which episodes start.
+    machine
+        The label of a machine that has data of its own; without one, it was never seen.
+    noise, input_bounds, beta, delta, draws, bounds, rng
+        As for `certify_many`.
+
+    Returns
+    -------
+    Certificate
+        With the controller as its `policy`.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together, or there are no data of such a machine.
+    """
+    return certify_many(
+        decoder,
+        [context],
+        cost,
+        start,
+        machine=[machine],
+        noise=noise,
+        input_bounds=input_bounds,
+        beta=beta,
+        delta=delta,
+        draws=draws,
+        bounds=bounds,
+        rng=rng,
+    )[0]
+
+
+def certify_many(
+    decoder: Decoder,
+    contexts: Sequence[Any] | Mapping[str, Any],
+    cost: QuadraticCost,
+    start: ArrayLike,
+    *,
+    machine: str | Sequence[str | None] | None = None,
+    noise: ArrayLike | None = None,
+    input_bounds: InputBounds | None = None,
+    beta: str | float | BetaRule = "determinant",
+    delta: float = 0.05,
+    draws: int = 200,
+    bounds: bool = True,
+    rng: np.random.Generator | None = None,
+    progress: Callable[[int], object] | None = None,
+) -> list[Certificate]:
+    """The certificates of many machines.
+
+    Parameters
+    ----------
+    decoder
+        What was learnt from the fleet.
+    contexts
+        A sequence of contexts, or a mapping from names to arrays.
+    cost
+        What the controllers are for.
+    start
+        The state in which episodes start.
+    machine
+        The label of each machine that has data of its own, None for one that was never seen.
+    noise
+        The covariance of a step's noise if it is known; else it is estimated.
+    input_bounds
+        What inputs may be, as an `Agent` takes it, or a mapping from the names of all inputs, in
+        their order, to (low, high). If the expected run, with two standard deviations, would pass
+        them, the verdict is at most `caution`.
+    beta
+        Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
+        sharper, and takes their inputs as chosen without regard to the noise; a number or a rule is
+        the β of a `ConfidenceSet`.
+    delta
+        The probability with which the interval may miss.
+    draws
+        The number of plausible machines that a controller is tried on.
+    bounds
+        Whether to prove the ends of the interval; else they are searched for, in less than half
+        the time, and not certain.
+    rng
+        Where the draws come from; by default they are always the same.
+    progress
+        Told how many machines have been done since it was last called.
+
+    Returns
+    -------
+    list[Certificate]
+        One for each context, in their order.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together, or there are no data of such a machine.
+    """
+    task = _Task(decoder, cost, start, noise, input_bounds, beta, delta, draws, bounds, rng)
+    matrices = decoder.context_map.matrices(contexts)
+    named = one_by_one(contexts)
+    with np.errstate(over="ignore", invalid="ignore"):
+        belief = decoder.machines(contexts, machine)
+    certificates: list[Certificate] = []
+    for first in range(0, len(matrices), _CHUNK):
+        part = slice(first, first + _CHUNK)
+        # What overflows is no error here: it ends as an infinite cost, and `do not use`.
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            certificates += task.certificates(named[part], matrices[part], belief[part])
+        if progress is not None:
+            progress(len(named[part]))
+    return certificates
+
+
+class _Task:
+    """What is the same for all machines: the task, the noise, the plausible Θ and draws of it."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cost: QuadraticCost,
+        start: ArrayLike,
+        noise: ArrayLike | None,
+        input_bounds: InputBounds | None,
+        beta: str | float | BetaRule,
+        delta: float,
+        draws: int,
+        bounds: bool,
+        rng: np.random.Generator | None,
+    ) -> None:
+        d = len(decoder.estimate)
+        x = as_numbers("start", start, "(d,)", 1)
+        require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
+        require_probability("delta", delta)
+        require(draws >= 1, f"draws must be at least 1, not {draws!r}")
+        require(cost.horizon >= 2, "an episode must have at least two states, and one input")
+        require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
+        self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
+        known = None if noise is None else _covariance(noise, d)
+        self.reach = row_radii(decoder, beta, delta, known)
+        self.known = known
+        m = cost.R.shape[-1]
+        self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
+        self.delta, self.draws = delta, draws
+        self.check = fleet_check(decoder, cost, x)
+        # Every machine is judged by the same numbers, whichever others are certified beside it.
+        self.seed = 0 if rng is None else int(rng.integers(2**63))
+
+    def certificates(
+        self, contexts: list[Any], G: Float[Array, "n p y"], belief: MachineBelief
+    ) -> list[Certificate]:
+        decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
+        if self.known is not None:
+            belief = belief.with_noise(self.known)
+        machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
+        hedge, doubt = self.check.hedge, belief.covariances
+        uncertainty = None
+        if hedge:
+            uncertainty = record(object.__new__(ModelUncertainty), covariances=hedge * doubt)
+        planned = solve(machines.systems(reach.noise), cost, uncertainty=uncertainty)
+        good = np.asarray(planned.solved)
+        n = len(G)
+        gains = np.where(good[:, None, None, None], planned.policy.gains, 0.0)
+        policy = LinearPolicy(gains)
+        predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
+
+        highest = machines.highest(policy, reach.most_noise)
+        lowest = machines.lowest(reach.least_noise)
+        upper, lower = np.full(n, np.inf), np.full(n, cost.floor(x, reach.least_noise))
+        if self.bounds:
+            upper, multipliers = upper_bounds(machines, policy, reach.most_noise)
+            lower = lower_bounds(machines, reach.least_noise, multipliers)
+        # The bounds hold to rounding; an interval that excludes what was found would puzzle.
+        upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
+        upper[np.isnan(upper)] = np.inf
+        below, above = self.check.widening
+        missed, findings = unmodelled(
+            self.check.findings, machines.systems(reach.noise), gains, cost, x, predicted
+        )
+        lower = np.fmin(lower, predicted / np.exp(below)) / (1 + missed)
+        upper = np.fmax(upper, predicted * np.exp(above)) * (1 + missed)
+        excess, unstable = self._on_draws(belief, policy)
+        excess = (excess + missed) * self.check.factor
+        moments = _usual_moments(machines.centre, reach.noise, gains, x)
+        beyond = [self.decoder.context_map.outside(one) for one in contexts]
+        if self.limits is not None:
+            inputs = self.limits.beyond(machines.centre, reach.noise, gains, x)
+            beyond = ["; ".join(filter(None, both)) for both in zip(beyond, inputs, strict=True)]
+        columns = (
+            contexts,
+            gains,
+            predicted.tolist(),
+            good.tolist(),
+            map(CostBound, lower.tolist(), lowest.tolist()),
+            map(CostBound, upper.tolist(), highest.tolist()),
+            excess.tolist(),
+            missed.tolist(),
+            findings,
+            unstable.tolist(),
+            extrapolations(decoder, G, moments),
+            beyond,
+        )
+        return [
+            Certificate(
+                c,
+                LinearPolicy(K),
+                J,
+                low,
+                high,
+                over,
+                loose,
+                far,
+                *lowered(judge(ok, over, loose, far), miss, finding, out),
+            )
+            for c, K, J, ok, low, high, over, miss, finding, loose, far, out in zip(
+                *columns, strict=True
+            )
+        ]
+
+    def _on_draws(
+        self, belief: MachineBelief, policy: LinearPolicy
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The excess over each draw's optimum at the quantile, and the share of growing draws."""
+        n = len(belief.mean)
+        (paid, best), unstable = np.empty((2, n, self.draws)), np.empty(n)
+        for i in range(n):
+            drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
+            own = LinearPolicy(policy.gains[i])
+            paid[i] = policy_cost(own, drawn, self.cost, self.start)
+            best[i] = optimal_cost(drawn, self.cost, self.start)
+            unstable[i] = grows(drawn, own.gains, self.cost).mean()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = (paid - best) / np.abs(best)
+        ratio = np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
+        return np.quantile(ratio, QUANTILE, axis=1, method="higher"), unstable
+
+
+def _usual_moments(
+    M: Float[Array, "n d y"],
+    noise: Float[Array, "d d"],
+    gains: Float[Array, "n steps m d"],
+    start: Float[Array, " d"],
+) -> Float[Array, "n y y"]:
+    """E[y yᵀ] averaged over the steps; where that is not finite, something large that is."""
+    n, _, y = M.shape
+    total = np.zeros((n, y, y))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for moment in step_moments(M, noise, gains, start):
+            total += moment / gains.shape[1]
+    return np.where(np.isfinite(total), total, np.finfo(float).max ** 0.25)
+
+
+def _covariance(noise: ArrayLike, d: int) -> Array:
+    W = as_numbers("noise", noise, "(d, d)", 2)
+    require(W.shape == (d, d), f"noise must have shape ({d}, {d}), not {W.shape}")
+    W = as_symmetric("noise", W)
+    require_semi_definite("noise, a covariance,", W)
+    return W
