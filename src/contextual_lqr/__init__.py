@@ -9,6 +9,7 @@ from contextual_lqr.belief.confidence import (
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.plots import plot_decoder
+from contextual_lqr.belief.prior import Prior
 from contextual_lqr.certificates import (
     Backtest,
     Certificate,
@@ -93,6 +94,7 @@ __all__ = [
     "Output",
     "PaperBeta",
     "Plan",
+    "Prior",
     "QuadraticCost",
     "SampledOptimism",
     "Solution",

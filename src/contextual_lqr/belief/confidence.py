@@ -3,6 +3,7 @@
     { Θ : tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ] ≤ β },   V = RᵀR     (eq. confidence-ball)
 
 With Y = (Θ - Θ̂) Rᵀ it is the ball ‖Y‖_F² ≤ β; everything here is a triangular solve away from it.
+About a prior, each row has a V_r of its own, V_r⁻¹ = W_rᵀW_r, and Θ_r - Θ̂_r = Y_r W_r.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
+from scipy.special import chdtri
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
@@ -91,7 +93,9 @@ class PaperBeta:
 class DeterminantBeta:
     """β = (√λ c_Θ + c_w √(2d (log d + ½ log(det V / λ^p) + log 1/δ)))².
 
-    The bound of the same proof before det V is bounded in turn: no c_x, and much smaller.
+    The bound of the same proof before det V is bounded in turn: no c_x, and much smaller. About a
+    prior, that prior takes the place of c_Θ: the first term is c_w times the χ² limit of how far
+    Θ may be from it, for half of δ.
 
     Parameters
     ----------
@@ -112,6 +116,12 @@ class DeterminantBeta:
 
     def __call__(self, decoder: Decoder) -> float:
         """Return β."""
+        if decoder.prior is not None:
+            found = decoder.shrunk
+            free = found.ranks > 0
+            away = math.sqrt(chdtri(found.ranks[free].sum(), self.delta / 2))
+            noise = 2 * (np.log(free.sum()) + found.log_dets.max() / 2 + np.log(2 / self.delta))
+            return float(self.c_w**2 * (away + np.sqrt(free.sum() * noise)) ** 2)
         spread = (decoder.log_det - decoder.regression.log_det_prior) / 2
         return _beta(decoder, self.c_theta, self.c_w, float(spread), self.delta)
 
@@ -155,19 +165,34 @@ class ConfidenceSet:
         self.beta = float(beta(decoder) if callable(beta) else beta)
         _at_least("beta", self.beta, 0)
         self.estimate: Float[Array, "d p"] = decoder.estimate
-        self.factor: Float[Array, "p p"] = decoder.factor
+        self._factor = decoder.factor
+        self._W = None if decoder.prior is None else decoder.shrunk.W
         # Rows of Θ that are known have no spread: no member of the set moves them.
         self.free: Float[Array, "d 1"] = np.ones((len(self.estimate), 1))
         self._moving = len(self.estimate) - len(decoder.known)
         if decoder.known:
             self.free[list(decoder.known)] = 0.0
 
+    @property
+    def factor(self) -> Float[Array, "p p"]:
+        """The R of V = RᵀR."""
+        require(
+            self._W is None,
+            "about a prior or scales the rows of Θ have no V in common: give the decoder a "
+            "regularisation instead",
+        )
+        return self._factor
+
     def distance(self, theta: ArrayLike) -> Any:
         """tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ], a number for one Θ and an array for a stack; inf on overflow."""
         with np.errstate(over="ignore", invalid="ignore"):
             deviation = self._decoders("theta", theta) - self.estimate
-            Y = deviation @ self.factor.T
-            squared = (Y * Y).sum((-2, -1))
+            if self._W is None:
+                Y = deviation @ self._factor.T
+                squared = (Y * Y).sum((-2, -1))
+            else:
+                each = zip(self._W, np.moveaxis(deviation, -2, 0), strict=True)
+                squared = np.sum([_length(W, row) for W, row in each], axis=0)
             squared = np.where((deviation * (1 - self.free)).any((-2, -1)), np.inf, squared)
         return np.where(np.isnan(squared), np.inf, squared)[()]
 
@@ -187,7 +212,10 @@ class ConfidenceSet:
             U *= self.free
         r = rng.random(n) ** (1 / (self._moving * p))
         reach = math.sqrt(self.beta)
-        return np.asarray(kernels.sample_ellipsoid(U, self.factor, self.estimate, reach, r))
+        if self._W is not None:
+            sizes = reach * r / np.sqrt(np.square(U).sum((1, 2)))
+            return np.asarray(self.estimate + self._from_ball(U * sizes[:, None, None]))
+        return np.asarray(kernels.sample_ellipsoid(U, self._factor, self.estimate, reach, r))
 
     def draw(
         self, n: int, rng: np.random.Generator, scale: ArrayLike = 1.0
@@ -227,8 +255,11 @@ class ConfidenceSet:
 
     def _solve(self, Y: Array, *, transposed: bool) -> Array:
         """Y R⁻ᵀ, or Y R⁻¹ if transposed, by one triangular solve for all members."""
+        if self._W is not None:
+            W = self._W.swapaxes(-1, -2) if transposed else self._W
+            return np.asarray((Y[..., None, :] @ W)[..., 0, :])
         p = Y.shape[-1]
-        X = solve_triangle(self.factor, Y.reshape(-1, p).T, transposed=transposed, overwrite=True)
+        X = solve_triangle(self._factor, Y.reshape(-1, p).T, transposed=transposed, overwrite=True)
         return X.T.reshape(Y.shape)
 
     def _decoders(self, name: str, value: ArrayLike) -> Array:
@@ -239,6 +270,18 @@ class ConfidenceSet:
             f"not {array.shape}",
         )
         return array
+
+
+def _length(W: Float[Array, "p p"], deviation: Float[Array, "*batch p"]) -> Array:
+    """‖Y‖² of the shortest Y with Y W = deviation; infinite if there is none."""
+    sizes = np.linalg.norm(W, axis=0)
+    sizes = np.where(sizes > 0, sizes, 1.0)
+    _, q, Qt = np.linalg.svd(W / sizes)
+    turned = (deviation / sizes) @ Qt.T
+    real = q > 1e-9 * q[0]
+    Y = turned[..., real] / q[real]
+    out = np.abs(turned[..., ~real]).max(-1, initial=0.0) > 1e-6 * np.abs(turned).max(-1)
+    return np.where(out, np.inf, np.square(Y).sum(-1))
 
 
 def _at_least(name: str, value: float, least: float) -> None:

@@ -25,13 +25,16 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder_file import FORMAT_VERSION, decoder_state, restored
+from contextual_lqr.belief.decoder_prior import has_prior_sizes, prior_of, shrunk_about
 from contextual_lqr.belief.episodes import machine_labels
 from contextual_lqr.belief.fleet_data import FleetData
-from contextual_lqr.belief.machine import MachineBelief, as_system
+from contextual_lqr.belief.machine import MachineBelief, as_system, stacked
 from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.posterior import Posterior
+from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.regression import Regression
+from contextual_lqr.belief.shrinkage import Shrunk
 from contextual_lqr.context import ContextMap
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
@@ -60,6 +63,12 @@ class Decoder(FleetData, Displayed):
         kept apart, and the covariances S_r of the deviations are estimated from it. Covariances say
         what they are. None says that there are none, as the paper does, and keeps no machines
         apart.
+    prior : Prior, optional
+        What is known of Θ before any data, in place of λ: the estimate shrinks to it, and while
+        there are no data the belief is the prior.
+    scales : array_like, (d+m,), optional
+        The typical sizes of states and inputs, in place of λ: a prior about 0 in natural sizes. An
+        entry of Θ is of the order that moves a state by its own size.
 
     Attributes
     ----------
@@ -100,8 +109,20 @@ class Decoder(FleetData, Displayed):
 
     @property
     def estimate(self) -> Float[Array, "d p"]:
-        """The ridge estimate Θ̂, (d, p)."""
-        return self.regression.estimate
+        """The estimate Θ̂, (d, p): by ridge regression, or about the prior if there is one."""
+        return self.regression.estimate if self.prior is None else self.shrunk.theta
+
+    @property
+    def prior(self) -> Prior | None:
+        """What was known before any data; None if that is a ridge."""
+        return prior_of(self)
+
+    @property
+    def shrunk(self) -> Shrunk:
+        """The regression of Θ about the prior, row by row."""
+        if "shrunk" not in self.kept:
+            self.kept["shrunk"] = shrunk_about(self, self.prior)
+        return cast(Shrunk, self.kept["shrunk"])
 
     @property
     def factor(self) -> Float[Array, "p p"]:
@@ -127,15 +148,19 @@ class Decoder(FleetData, Displayed):
         """
         if self.given_noise_level is not None:
             return self.given_noise_level
+        if self.scales is not None and not self.rows:
+            return 0.01 * self.scales[: self.regression.d]
         return 0.01 * self.regression.sizes
 
     @property
     def noise_estimate(self) -> Float[Array, "d d"]:
         """The covariance of a step's noise, from the residuals of least squares.
 
-        Until there are more rows than unknowns, it is noise_level² I.
+        Until there are more rows than unknowns, it is noise_level² I, or what the prior leaves.
         """
         found = self.regression.noise()
+        if found is None and self.prior is not None:
+            found = self.posterior.noise
         if found is None:
             found = np.diag(np.broadcast_to(np.square(self.noise_level), (self.regression.d,)))
         return found
@@ -154,6 +179,28 @@ class Decoder(FleetData, Displayed):
         if "posterior" not in self.kept:
             self.kept["posterior"] = Posterior.of(self)
         return cast(Posterior, self.kept["posterior"])
+
+    def law(self, G: Float[Array, "*batch p y"]) -> MachineBelief:
+        """What the law says about machines with these context matrices, whatever deviates from it.
+
+        Parameters
+        ----------
+        G : array, (..., p, d+m)
+            Their context matrices.
+
+        Returns
+        -------
+        MachineBelief
+            One, or a batch.
+        """
+        if has_prior_sizes(self):
+            return self.posterior.machine(G)
+        # Nothing but the machine itself says how large its features are.
+        flat = [
+            Posterior.about(shrunk_about(self, prior_of(self, one)), self, False).machine(one)
+            for one in G.reshape(-1, *G.shape[-2:])
+        ]
+        return stacked(flat, G.shape[:-2])
 
     def machine(self, context: Any, machine: str | None = None) -> MachineBelief:
         """What is believed about the machine with this context.
@@ -205,7 +252,7 @@ class Decoder(FleetData, Displayed):
             None if label is None else self._place(label, one)
             for label, one in zip(labels, each, strict=True)
         ]
-        law, population = self.posterior.machine(G), self.population
+        law, population = self.law(G), self.population
         return law if population is None else population.machine(law, G, own)
 
     def _place(self, label: str, G: Float[Array, "p y"]) -> int:
@@ -228,7 +275,9 @@ class Decoder(FleetData, Displayed):
         """The fleet as machines that deviate from its law; None if they are not kept apart."""
         if self._machines is None:
             return None
-        return self._machines.population(self.context_map, self.known, self.regression.prior)
+        return self._machines.population(
+            self.context_map, self.known, self.regression.prior, self.prior
+        )
 
     @property
     def store(self) -> MachineStore | None:
@@ -312,6 +361,10 @@ class Decoder(FleetData, Displayed):
             if count:
                 facts[name] = f"{count:,}"
         machines = self._machines
+        if self.given_prior is not None:
+            facts["prior"] = "given"
+        elif self.scales is not None:
+            facts["prior"] = "scales"
         if machines is None:
             return {**facts, "deviations": "none"}
         facts["machines"] = f"{0 if machines.store is None else len(machines.store):,}"

@@ -9,7 +9,9 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.evidence import Digests
+from contextual_lqr.belief.logged import Logged
 from contextual_lqr.belief.machine_store import MachineStore
+from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.regression import Regression, listed, listed_level
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, context_map_from
@@ -36,6 +38,7 @@ def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
         "repeats": decoder.repeats,
         "sizes": None if regression is None else (regression.p, regression.d),
         "known": listed(decoder.known),
+        "scales": listed_level(decoder.scales),
         "deviations": "estimated" if machines is not None and given is None else None,
         "machines": None if store is None else (store.states, store.inputs),
     }
@@ -43,6 +46,11 @@ def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
     arrays["digests"] = decoder._digests.array()
     if given is not None:
         arrays["deviations"] = given
+    if decoder.given_prior is not None:
+        arrays["prior"] = decoder.given_prior.theta
+        arrays["prior_covariances"] = decoder.given_prior.covariances
+    if decoder.logged is not None:
+        arrays["logged"] = decoder.logged.array()
     if store is not None:
         arrays |= store.arrays()
     return state, arrays
@@ -83,6 +91,8 @@ def _restored(
         noise_level=state["noise_level"],
         known={int(i): row for i, row in state.get("known", {}).items()},
         deviations=arrays.get("deviations", state["deviations"]),
+        prior=Prior(arrays["prior"], arrays["prior_covariances"]) if "prior" in arrays else None,
+        scales=state.get("scales"),
     )
     decoder._digests = Digests.from_array(arrays["digests"])
     for name in ("episodes", "rows", "ignored_rows", "repeats"):
@@ -103,6 +113,8 @@ def _restored(
     decoder._regression = Regression(
         p, data, decoder.regularisation, decoder.known, state["rows"], state["ignored_rows"]
     )
+    if "logged" in arrays:
+        decoder.logged = Logged.from_array(arrays["logged"], p)
     if state["machines"] and decoder._machines is not None:
         states, inputs = state["machines"]
         decoder._machines.store = MachineStore.from_arrays(states, inputs, dict(arrays))

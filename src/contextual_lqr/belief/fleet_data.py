@@ -8,10 +8,8 @@ machine has shown is kept apart as well (`fleet_machines.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
-from threading import RLock
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -31,7 +29,10 @@ from contextual_lqr.belief.episodes import (
 from contextual_lqr.belief.evidence import Digests, episode_digests, table_digest
 from contextual_lqr.belief.factors import block_rows, tall_triangle, triangle
 from contextual_lqr.belief.fleet_machines import FleetMachines
+from contextual_lqr.belief.locked import Locked, one_at_a_time
+from contextual_lqr.belief.logged import Logged
 from contextual_lqr.belief.merging import require_mergeable
+from contextual_lqr.belief.prior import Prior, as_scales, with_known_rows
 from contextual_lqr.belief.regression import (
     Regression,
     as_known_rows,
@@ -46,22 +47,10 @@ from contextual_lqr.lqr.problem import Trajectory
 
 _EPSILON = float(np.finfo(np.float64).eps)
 
-Method = TypeVar("Method", bound=Callable[..., Any])
 Data = TypeVar("Data", bound="FleetData")
 
 
-def _one_at_a_time(method: Method) -> Method:
-    """Threads that teach one decoder wait for one another."""
-
-    @wraps(method)
-    def guarded(self: FleetData, *given: Any, **named: Any) -> Any:
-        with self._lock:
-            return method(self, *given, **named)
-
-    return guarded  # type: ignore[return-value]
-
-
-class FleetData:
+class FleetData(Locked):
     """What a fleet has shown; `Decoder` says what the arguments are, and what the data say."""
 
     def __init__(
@@ -72,6 +61,8 @@ class FleetData:
         noise_level: ArrayLike | None = None,
         known: Mapping[int, ArrayLike] | None = None,
         deviations: Literal["estimated"] | ArrayLike | None = "estimated",
+        prior: Prior | None = None,
+        scales: ArrayLike | None = None,
     ) -> None:
         self.regularisation = as_regularisation(regularisation)
         if not isinstance(context_map, ContextMap):
@@ -83,13 +74,22 @@ class FleetData:
             noise_level = np.sqrt(self.regularisation)
         self.given_noise_level = as_noise_level(noise_level)
         self.known: Mapping[int, Array] = as_known_rows(known, context_map.shape) if known else {}
+        self.scales = None if scales is None else as_scales(scales, context_map.shape)
+        self.given_prior = prior
+        if prior is not None:
+            self.given_prior, self.known = with_known_rows(prior, self.known, context_map.shape)
+        require(
+            self.regularisation is None or (prior is None and scales is None),
+            "give regularisation, or a prior or scales that say the same in natural sizes",
+        )
         self.episodes = 0
         self.repeats = 0  # episodes, stretches of them in logs or tables, learnt before
         self.kept: dict[Any, Any] = {}  # what others computed from it; gone when data come
+        self.logged: Logged | None = None  # how large it was
         self._digests = Digests()
         self._regression: Regression | None = None  # once there are rows
         self._machines = None if deviations is None else FleetMachines(deviations)
-        self._lock = RLock()
+        super().__init__()
 
     @property
     def rows(self) -> int:
@@ -106,7 +106,7 @@ class FleetData:
         """Which episodes were learnt from."""
         return self._digests
 
-    @_one_at_a_time
+    @one_at_a_time
     def update(
         self,
         context: Any,
@@ -143,7 +143,7 @@ class FleetData:
         G = context_map.matrix(context)[None]
         self._learn_episodes(context_map, G, [alone(trajectory)], [machine], allow_repeats)
 
-    @_one_at_a_time
+    @one_at_a_time
     def update_many(
         self,
         contexts: Sequence[Any] | Mapping[str, Any],
@@ -195,6 +195,7 @@ class FleetData:
         if groups:
             factored, fresh = self._factored(rows_of(groups, G)), len(digests) - repeats
             self._learn(context_map, *factored, G.shape[1], fresh)
+            self._note(Logged.of_episodes(groups, G, self._limit))
             self._digests.add(digests)
             if self._machines is not None:
                 self._machines.add_episodes(context_map, G, groups, labels, self._limit)
@@ -244,7 +245,7 @@ class FleetData:
             allow_repeats=allow_repeats,
         )
 
-    @_one_at_a_time
+    @one_at_a_time
     def update_columns(
         self,
         contexts: Any,
@@ -306,7 +307,9 @@ class FleetData:
             size = block_rows(len(columns))
             blocks = (table[:, i : i + size].T for i in range(0, count, size))
             data, used, ignored = self._factored(blocks)
+        logged = Logged.of_columns([*states, *inputs], chosen, context_map, contexts, self._limit)
         self._learn(context_map, data, used, ignored, len(z), episodes)
+        self._note(logged)
         self._digests.add(digests)
         if self._machines is not None:
             self._machines.add_columns(
@@ -333,7 +336,11 @@ class FleetData:
         self.episodes += episodes
         self._forget()
 
-    @_one_at_a_time
+    def _note(self, logged: Logged | None) -> None:
+        if logged is not None:
+            self.logged = logged.merged(self.logged)
+
+    @one_at_a_time
     def merge(self, other: FleetData, *, allow_repeats: bool = False) -> None:
         """Take in all that another decoder of the same fleet has learnt, as if it were ours.
 
@@ -347,7 +354,8 @@ class FleetData:
         Raises
         ------
         InputError
-            If they differ in context map, λ, noise level or known rows, or share episodes.
+            If they differ in context map, λ, prior, scales, noise level or known rows, or share
+            episodes.
         """
         require(isinstance(other, type(self)), f"only a Decoder can be merged, not {other!r}")
         mine = require_mergeable(self, other, allow_repeats)
@@ -356,6 +364,7 @@ class FleetData:
             if self._regression is not None:
                 joint = self._regression.merged(joint)
             self.context_map, self._regression = mine, joint
+        self._note(other.logged)
         self._digests.merge(other._digests)
         self.episodes += other.episodes
         self.repeats += other.repeats
@@ -379,12 +388,6 @@ class FleetData:
         twin._forget()
         return twin
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name != "_lock"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state, _lock=RLock())
-
     def copy(self: Data) -> Data:
         """An independent twin, of the same data."""
         twin = object.__new__(type(self))
@@ -392,7 +395,7 @@ class FleetData:
         twin._machines = None if self._machines is None else self._machines.copy()
         twin.kept = dict(self.kept)
         twin._digests = self._digests.copy()
-        twin._lock = RLock()
+        Locked.__init__(twin)
         return twin
 
     def _forget(self) -> None:

@@ -14,6 +14,7 @@ from contextual_lqr.belief.episodes import Group
 from contextual_lqr.belief.factors import triangle
 from contextual_lqr.belief.machine_store import MachineStore, lagged_rows
 from contextual_lqr.belief.population import Population
+from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import InputError
@@ -104,12 +105,16 @@ class FleetMachines:
         return self.store
 
     def population(
-        self, context_map: ContextMap, known: Mapping[int, Array], prior: Float[Array, " p"]
+        self,
+        context_map: ContextMap,
+        known: Mapping[int, Array],
+        ridge: Float[Array, " p"],
+        prior: Prior | None,
     ) -> Population | None:
         """The fleet as machines that deviate from its law, if there are any."""
         if self._population is None and self.store is not None and len(self.store):
             factors = self.store.regressions(context_map)
-            self._population = Population.of(factors, known, prior, self.given)
+            self._population = Population.of(factors, known, ridge, self.given, prior)
         return self._population
 
     def place(self, context_map: ContextMap, label: str, G: Float[Array, "p y"]) -> int:

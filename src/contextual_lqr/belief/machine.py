@@ -9,6 +9,7 @@ draws of a row are Student-t: wide while there is little data.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -113,3 +114,14 @@ def as_system(M: Float[Array, "*batch d y"], noise: Float[Array, "*noises d d"])
     d = M.shape[-2]
     A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
     return LinearSystem.unchecked(A, B, noise)
+
+
+def stacked(beliefs: Sequence[MachineBelief], batch: tuple[int, ...]) -> MachineBelief:
+    """Beliefs about single machines, of one noise, as one batch of this shape."""
+    means = np.stack([one.mean for one in beliefs])
+    covariances = np.stack([one.covariances for one in beliefs])
+    return replace(
+        beliefs[0],
+        mean=means.reshape(*batch, *means.shape[1:]),
+        covariances=covariances.reshape(*batch, *covariances.shape[1:]),
+    )

@@ -66,10 +66,18 @@ class MachineFactors:
 
 
 class Pooled(NamedTuple):
-    """The fleet's regression: V_r = U_rᵀU_r; Cov θ_r = σ_r² V_r⁻¹."""
+    """The fleet's regression: V_r = U_rᵀU_r; Cov θ_r = σ_r² V_r⁻¹.
+
+    `inverted`: U holds W instead, V_r⁻¹ = W_rᵀW_r, as about a prior that may be certain.
+    """
 
     U: Float[Array, "d p p"]
     theta: Float[Array, "d p"]
+    inverted: bool = False
+
+    def half(self, r: int, right: Float[Array, "n p k"]) -> Float[Array, "n p k"]:
+        """U_r⁻ᵀ right: half of rightᵀ V_r⁻¹ right."""
+        return self.U[r] @ right if self.inverted else _solve_transposed(self.U[r], right)
 
 
 def whiten(
@@ -151,7 +159,8 @@ def fleet_belief(
 ) -> Belief:
     """What the fleet says about machines of which nothing else is known: zero-shot."""
     G = np.asarray(maps)[..., None, :, :]
-    spread = solve_lower(pooled.U.swapaxes(-1, -2), G)  # (*N, d, p, y): U⁻ᵀG
+    U = pooled.U  # (*N, d, p, y): U⁻ᵀG
+    spread = U @ G if pooled.inverted else solve_lower(U.swapaxes(-1, -2), G)
     covariances = variances[:, None, None] * (spread.swapaxes(-1, -2) @ spread) + deviations
     return Belief(np.einsum("...py,rp->...ry", maps, pooled.theta), covariances)
 
@@ -185,9 +194,9 @@ def leave_one_out(
         rows, right = whiten(part, deviations, variances, w)
         all_in = np.einsum("npy,rp->nry", part.maps, pooled.theta)
         for r in range(d):
-            U, theta = pooled.U[r], pooled.theta[r]
-            spread = _solve_transposed(U, part.maps)  # U⁻ᵀG (n, p, y)
-            A = _solve_transposed(U, rows[r].transpose(0, 2, 1))  # (n, p, y)
+            theta = pooled.theta[r]
+            spread = pooled.half(r, part.maps)  # U⁻ᵀG (n, p, y)
+            A = pooled.half(r, rows[r].transpose(0, 2, 1))  # (n, p, y)
             at = A.transpose(0, 2, 1)
             # I - AᵀA = P (1 - λ) Pᵀ; a machine that alone shows something has λ = 1, to rounding
             lev, P = np.linalg.eigh(at @ A)

@@ -24,9 +24,17 @@ def require_mergeable(one: FleetData, other: FleetData, allow_repeats: bool) -> 
         ("regularisation", *(each.regularisation for each in both)),
         ("noise level", *(listed_level(each.given_noise_level) for each in both)),
         ("set of known rows", *(listed(each.known) for each in both)),
+        ("set of scales", *(listed_level(each.scales) for each in both)),
         ("way with deviations", *(each._machines is not None for each in both)),
     ):
         require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
+    prior = one.given_prior
+    same = other.given_prior is None if prior is None else prior.same_as(other.given_prior)
+    require(
+        same,
+        f"decoders of one prior can be merged, which counts once, not of {prior} and "
+        f"{other.given_prior}",
+    )
     shared = one._digests.overlap(other._digests)
     require(
         allow_repeats or not shared,

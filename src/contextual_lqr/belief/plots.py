@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, FeatureContext
 from contextual_lqr.context.columns import column_names
@@ -48,12 +47,10 @@ def plot_decoder(
     d, p = estimate.shape
     names = _quantities(decoder.context_map, labels)
     columns = _columns(decoder.context_map, names, p)
-    # Row r of Θ has the covariance σ_r² V⁻¹, and V⁻¹ = R⁻¹R⁻ᵀ.
-    lengths = np.linalg.norm(solve_triangle(posterior.factor, np.eye(p)), axis=1)
     with figure_style():
         drawn = panels(figure, d, 1, max(4.0, 0.28 * p + 1.5), 1.6)
         for r, axes in enumerate(drawn):
-            half = 1.96 * np.sqrt(posterior.row_variance[r]) * lengths
+            half = 1.96 * posterior.deviations[r]
             clear = (np.abs(estimate[r]) > half) | (half == 0)
             for some, colour in ((clear, PALETTE[0]), (~clear, GREY)):
                 axes.errorbar(

@@ -30,6 +30,8 @@ from contextual_lqr.belief.machine_factors import (
     pool,
     whitened_rows,
 )
+from contextual_lqr.belief.prior import Prior
+from contextual_lqr.belief.shrinkage import shrink
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +57,12 @@ class Population:
         known: Mapping[int, Array],
         ridge: Float[Array, " p"],
         given: Float[Array, "d y y"] | None = None,
+        informed: Prior | None = None,
     ) -> Population:
-        """Estimate the deviations, unless they are given, and the law that they leave."""
+        """Estimate the deviations, unless they are given, and the law that they leave.
+
+        The law has a ridge, or a prior if that is `informed`.
+        """
         N, p, y = factors.maps.shape
         d = factors.F.shape[2]
         rows = np.full((d, p), np.nan)
@@ -72,7 +78,11 @@ class Population:
         found = replace(found, covariances=S)
         weights = machine_weights(factors, found)
         whitened = whitened_rows(factors, S, found.variances, weights)
-        pooled = pool(whitened, prior=np.sqrt(ridge))
+        if informed is None:
+            pooled = pool(whitened, prior=np.sqrt(ridge))
+        else:
+            own = shrink(whitened, N * y, informed, np.sqrt(found.variances), found.variances)
+            pooled = Pooled(own.W, own.theta, inverted=True)
         for r, row in known.items():
             pooled.theta[r] = row
         # A covariance of y numbers from N machines, as of a Wishart distribution.

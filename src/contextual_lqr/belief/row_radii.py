@@ -9,6 +9,8 @@ The first is the step of the paper's proof before the rows are summed (`Determin
 their squares up); it holds for inputs chosen in any way. The second is the ellipsoid of linear
 regression, exact for Gaussian noise if the inputs do not answer to it, and nearly so in long logs.
 Rows of Θ that are known do not move, and do not count among the d.
+About a prior, V_i of each row holds its covariance in place of λ, and the ratio of determinants is
+that of `shrinkage.py`; the first term is the χ² limit of the prior's own deviation, for half of δ.
 c_i bounds ‖Θ_i‖: twice the norm of its estimate. σ_i is the noise of a coordinate, if it is
 estimated with its χ² limits: half of δ is spent on them.
 """
@@ -26,6 +28,7 @@ from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet
 from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.shrinkage import Shrunk
 from contextual_lqr.checks import require
 from contextual_lqr.lqr.problem import QuadraticCost
 
@@ -66,8 +69,11 @@ def row_radii(
         f'beta must be "determinant", "regression", a number or a rule, not {beta!r}',
     )
     regression = decoder.regression
-    prior = 2 * np.linalg.norm(np.sqrt(regression.prior) * decoder.estimate, axis=1)
     sigma, unknown = np.sqrt(np.maximum(np.diagonal(W), 0.0)), free.sum()
+    if decoder.prior is not None:
+        rows = _about_prior(decoder.shrunk, beta, delta / unknown, most) * free
+        return RowRadii(np.sqrt(decoder.shrunk.variances) * rows, False, W, least * W, most * W)
+    prior = 2 * np.linalg.norm(np.sqrt(regression.prior) * decoder.estimate, axis=1)
     if beta == "determinant":
         spread = max((decoder.log_det - regression.log_det_prior) / 2, 0.0)
         inside = 2 * (np.log(unknown) + spread + np.log(1 / delta))
@@ -78,6 +84,19 @@ def row_radii(
             quantile = float(fdtri(p, degrees, 1 - delta / unknown))
         rows = prior + sigma * np.sqrt(p * quantile)
     return RowRadii(rows * free, False, W, least * W, most * W)
+
+
+def _about_prior(found: Shrunk, beta: str, delta: float, most: float) -> Float[Array, " d"]:
+    """The reach of each row in deviations of the noise.
+
+    How well that is known, `most` of it, counts as far as it is data that speak.
+    """
+    k = np.maximum(found.ranks, 1)
+    most = 1 + (most - 1) * found.told / k
+    if beta == "regression":
+        return np.asarray(np.sqrt(k * fdtri(k, found.row_degrees, 1 - delta)))
+    prior = np.sqrt(chdtri(k, delta / 2))
+    return np.asarray(prior + np.sqrt(most * (found.log_dets + 2 * np.log(2 / delta))))
 
 
 def plausible_machines(
@@ -95,7 +114,7 @@ def plausible_machines(
     covariance C: with probability 1 - δ/d, (M - M̂) C⁻¹ (M - M̂)ᵀ ≤ y F, F the quantile of Fisher's
     F(y, degrees).
     """
-    T = triangles_of(decoder.posterior.half(G))[:, None]
+    T = triangles_of(decoder.posterior.halves(G))
     population = decoder.population
     rows = np.zeros(len(radii.rows), bool) if population is None else population.deviating
     if not rows.any():

@@ -232,7 +232,7 @@ class _Backtest:
     ) -> None:
         self.population, self.cost, self.start, self.chosen = population, cost, start, chosen
         self.findings = findings_of(decoder)
-        self.law = decoder.posterior.machine(population.factors.maps[chosen])
+        self.law = decoder.law(population.factors.maps[chosen])
         self.others = self._believed(population.others(chosen))
         self.truths = self._believed(population.own(chosen)).draw(_DRAWS, np.random.default_rng(1))
         self.best = np.asarray(optimal_cost(self.truths, cost, start))

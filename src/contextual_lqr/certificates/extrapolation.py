@@ -46,6 +46,8 @@ class Extrapolation:
     feature: str
 
     def __str__(self) -> str:
+        if np.isinf(self.score):
+            return "outside the data, of which there are none"
         if self.place == "inside the data":
             return self.place
         if self.feature in (_STATES, _INPUTS):
@@ -63,6 +65,8 @@ def extrapolations(
     The feature named is the one most deviations away from its mean in the logs; of steps, the one
     with the largest part of the leverage.
     """
+    if not decoder.rows:
+        return [Extrapolation(np.inf, "outside the data", "")] * len(matrices)
     owners, names = feature_groups(decoder.context_map, matrices.shape[1])
     constant = _constant_feature(decoder.context_map)
     if constant is None:

@@ -216,7 +216,12 @@ class _Fleet:
         decoder, factors = self.decoder, self.factors
         population = decoder.population
         if population is None or not accepted.all():
-            population = Population.of(factors[accepted], decoder.known, decoder.regression.prior)
+            population = Population.of(
+                factors[accepted],
+                decoder.known,
+                decoder.regression.prior,
+                informed=decoder.prior,
+            )
         means, covariances = fleet_belief(
             factors.maps, population.pooled, population.deviations, population.variances
         )

@@ -24,6 +24,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule, DeterminantBeta
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import as_input_bounds, as_numbers, require, shown
 from contextual_lqr.context import ContextMap
 from contextual_lqr.display import Displayed
@@ -75,6 +76,8 @@ class Agent(Displayed):
         As for `Decoder`; without them every machine obeys the law, as in the paper.
     input_bounds : pair of array_like, () or (m,), optional
         The lowest and the highest inputs, to which all are clipped.
+    prior, scales : optional
+        As for `Decoder`, in place of λ.
 
     Raises
     ------
@@ -105,6 +108,8 @@ class Agent(Displayed):
         *,
         deviations: Literal["estimated"] | ArrayLike | None = None,
         input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+        prior: Prior | None = None,
+        scales: ArrayLike | None = None,
     ) -> None:
         d, m = cost.state_size, cost.input_size
         level = as_numbers("noise_level", noise_level, "() or (d,)", 0)
@@ -131,11 +136,15 @@ class Agent(Displayed):
         self.cost = cost
         self.start = as_state(start, d)
         self.strategy: Strategy = Cautious() if strategy is None else strategy
+        if prior is None and scales is None and regularisation is None:
+            regularisation = float(level.max()) ** 2
         self.decoder = Decoder(
             context_map.sized(d, m),
-            float(level.max()) ** 2 if regularisation is None else regularisation,
+            regularisation,
             noise_level=np.broadcast_to(level, (d,)),
             deviations=deviations,
+            prior=prior,
+            scales=scales,
         )
         self.beta = beta
         self.input_bounds = None if input_bounds is None else as_input_bounds(input_bounds, m)

@@ -45,7 +45,7 @@ class PlanningProblem:
     @cached_property
     def machine(self) -> MachineBelief:
         """What is believed about this machine."""
-        return self.decoder.posterior.machine(self.context_matrix)
+        return self.decoder.law(self.context_matrix)
 
     @cached_property
     def noise(self) -> Float[Array, "d d"]:

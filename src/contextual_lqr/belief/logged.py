@@ -1,0 +1,99 @@
+"""How large what was logged is: the ranges of states and inputs, and of the context matrices."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float, Int64
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.episodes import Group
+from contextual_lqr.checks import require
+from contextual_lqr.context import ContextMap
+
+_CHUNK = 4096  # contexts at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Logged:
+    """The range of y = [x; u] over all rows, and the largest |G| of their contexts."""
+
+    low: Float[Array, " y"]
+    high: Float[Array, " y"]
+    G: Float[Array, "p y"]
+
+    @classmethod
+    def of_episodes(
+        cls, groups: Sequence[Group], G: Float[Array, "n p y"], limit: float
+    ) -> Logged | None:
+        """Of episodes, their rows beyond the limit left out; None if nothing remains."""
+        found: Logged | None = None
+        for members, group in groups:
+            y = np.concatenate((group.states[:, :-1], group.inputs), -1)
+            y = y.reshape(-1, y.shape[-1])
+            if not np.abs(y).max() <= limit:
+                y = y[np.abs(y).max(1) <= limit]
+            if len(y):
+                found = cls(y.min(0), y.max(0), np.abs(G[members]).max(0)).merged(found)
+        return found
+
+    @classmethod
+    def of_columns(
+        cls,
+        columns: Sequence[Float[Array, " n"]],
+        chosen: Int64[Array, " some"] | None,
+        context_map: ContextMap,
+        contexts: Any,
+        limit: float,
+    ) -> Logged | None:
+        """Of a table's rows, or those chosen, by the columns of y; None if nothing remains."""
+        rows = np.arange(len(columns[0])) if chosen is None else chosen
+        y = [column if chosen is None else column[chosen] for column in columns]
+        if not max(np.abs(column).max() for column in y) <= limit:
+            good = np.max([np.abs(column) for column in y], axis=0) <= limit
+            rows, y = rows[good], [column[good] for column in y]
+            if not len(rows):
+                return None
+        named = isinstance(contexts, Mapping)
+        new = np.ones(len(rows), bool)  # where the context is not that of the row above
+        if named:
+            new[1:] = False
+            for values in contexts.values():
+                own = np.asarray(values)[rows]
+                new[1:] |= own[1:] != own[:-1]
+        rows = rows[new]
+        largest = np.zeros(())
+        for i in range(0, len(rows), _CHUNK):
+            some = rows[i : i + _CHUNK]
+            few: Any = (
+                [contexts[k] for k in some]
+                if not named
+                else {name: np.asarray(values)[some] for name, values in contexts.items()}
+            )
+            largest = np.maximum(largest, np.abs(context_map.matrices(few)).max(0))
+        low, high = (np.array([end(column) for column in y]) for end in (np.min, np.max))
+        return cls(low, high, largest)
+
+    def merged(self, other: Logged | None) -> Logged:
+        """Of the rows of both."""
+        if other is None:
+            return self
+        return Logged(
+            np.minimum(self.low, other.low),
+            np.maximum(self.high, other.high),
+            np.maximum(self.G, other.G),
+        )
+
+    def array(self) -> Float[Array, "q y"]:
+        """All that there is to save."""
+        return np.concatenate((self.low[None], self.high[None], self.G))
+
+    @classmethod
+    def from_array(cls, array: Array, p: int) -> Logged:
+        """What `array` gave."""
+        good = array.ndim == 2 and len(array) == p + 2 and array.dtype == np.float64
+        require(good and np.isfinite(array).all(), "its range of states and inputs does not fit")
+        return cls(array[0], array[1], array[2:])
