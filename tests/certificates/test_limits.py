@@ -1,4 +1,4 @@
-"""Inputs that the expected run would take beyond their limits."""
+"""Inputs beyond their limits, and states far beyond what was logged."""
 
 from typing import Any
 
@@ -6,17 +6,20 @@ import numpy as np
 import pytest
 from numpy.random import default_rng
 
+import deviating_fleet
 from contextual_lqr import (
     Decoder,
+    FeatureContext,
     InputError,
     LinearPolicy,
     LinearSystem,
     QuadraticCost,
+    Trajectory,
     certify,
     certify_many,
     simulate,
 )
-from contextual_lqr.certificates.limits import DEVIATIONS, InputLimits, input_range
+from contextual_lqr.certificates.limits import DEVIATIONS, InputLimits, run_range
 from deviating_fleet import learnt
 
 COST = QuadraticCost(np.repeat(np.eye(2)[None], 20, 0), np.full((19, 1, 1), 0.05))
@@ -30,17 +33,18 @@ def decoder() -> Decoder:
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e12])
-def test_the_range_of_inputs_is_that_of_many_runs(scale: float) -> None:
+def test_the_range_is_that_of_many_runs(scale: float) -> None:
     rng, steps = default_rng(0), 6
     A, B = 0.6 * rng.standard_normal((3, 3)), rng.standard_normal((3, 2))
     noise = scale**2 * np.diag([0.04, 0.01, 0.0])
     policy = LinearPolicy(0.5 * rng.standard_normal((steps, 2, 3)))
     start = scale * np.array([1.0, -2.0, 0.5])
     M = np.concatenate((A, B), 1)[None]
-    low, high = input_range(M, noise, policy.gains[None], start)
+    low, high = run_range(M, noise, policy.gains[None], start)
     system = LinearSystem(A, B, noise)
-    inputs = np.stack([simulate(policy, system, start, rng).inputs for _ in range(4000)])
-    mean, spread = inputs.mean(0), DEVIATIONS * inputs.std(0)
+    runs = [simulate(policy, system, start, rng) for _ in range(4000)]
+    rows = np.stack([np.concatenate((one.states[:-1], one.inputs), 1) for one in runs])
+    mean, spread = rows.mean(0), DEVIATIONS * rows.std(0)
     np.testing.assert_allclose(low[0], (mean - spread).min(0), atol=0.05 * scale)
     np.testing.assert_allclose(high[0], (mean + spread).max(0), atol=0.05 * scale)
 
@@ -50,7 +54,7 @@ def test_an_input_beyond_its_limit_is_not_trusted(decoder: Decoder) -> None:
     assert free.verdict == "trust"
     system, noise = decoder.machine(CONTEXT), decoder.noise_estimate
     (low,), (high,) = (
-        end[0] for end in input_range(system.mean[None], noise, free.policy.gains[None], START)
+        end[0, 2:] for end in run_range(system.mean[None], noise, free.policy.gains[None], START)
     )
     assert low < -1 < high < 1
     wide = certify(decoder, CONTEXT, COST, START, input_bounds=(1.01 * low, 1.01 * high))
@@ -68,12 +72,9 @@ def test_each_machine_is_held_to_the_limits_by_itself(decoder: Decoder) -> None:
     inertias = {"inertia": [0.55, 1.0, 1.95]}
     limits = InputLimits((-5.0, 5.0), 1)
     found = certify_many(decoder, inertias, COST, START, input_bounds=(-5.0, 5.0))
-    beyond = limits.beyond(
-        decoder.machines(inertias).mean,
-        decoder.noise_estimate,
-        np.stack([one.policy.gains for one in found]),
-        START,
-    )
+    gains = np.stack([one.policy.gains for one in found])
+    mean = decoder.machines(inertias).mean
+    beyond = limits.beyond(*run_range(mean, decoder.noise_estimate, gains, START))
     assert 0 < sum(map(bool, beyond)) < 3
     for one, said in zip(found, beyond, strict=True):
         assert said in one.reason
@@ -83,15 +84,75 @@ def test_each_machine_is_held_to_the_limits_by_itself(decoder: Decoder) -> None:
 def test_noise_alone_can_reach_a_limit() -> None:
     """Two deviations of an input that is zero on average."""
     M, gains = np.array([[[0.5, 1.0]]]), np.full((1, 5, 1, 1), -0.4)
-    low, high = input_range(M, np.eye(1), gains, np.zeros(1))
+    low, high = (end[:, 1:] for end in run_range(M, np.eye(1), gains, np.zeros(1)))
     variance = sum(0.1 ** (2 * k) for k in range(4))  # of x after four steps of 0.1 x + w
     assert -low[0, 0] == pytest.approx(high[0, 0]) == pytest.approx(0.8 * np.sqrt(variance))
 
 
 def test_a_run_that_explodes_is_beyond_any_limit() -> None:
     M, gains = np.array([[[1e200, 1.0]]]), np.full((1, 5, 1, 1), 1.0)
-    (said,) = InputLimits((-1.0, 1.0), 1).beyond(M, np.eye(1), gains, np.ones(1))
+    (said,) = InputLimits((-1.0, 1.0), 1).beyond(*run_range(M, np.eye(1), gains, np.ones(1)))
     assert "input 1 would reach inf, its limit is 1" in said
+
+
+def _runs(unit: float) -> list[tuple[dict[str, float], Trajectory]]:
+    rng, contexts = default_rng(1), deviating_fleet.contexts(12)
+    machines = deviating_fleet.machines(12, 0.0, rng)
+    runs = [deviating_fleet.episode(M, 15, rng) for M in machines for _ in range(4)]
+    scaled = [Trajectory(unit * one.states, unit * one.inputs) for one in runs]
+    return [(contexts[i // 4], one) for i, one in enumerate(scaled)]
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e12])
+def test_a_run_far_beyond_the_logs_is_not_trusted(unit: float) -> None:
+    decoder = Decoder(deviating_fleet.context_map())
+    for context, run in _runs(unit):
+        decoder.update(context, run)
+    speeds = np.concatenate([run.states[:-1, 1] for _, run in _runs(unit)])
+    low, high = speeds.min(), speeds.max()
+    for times, trusted in ((1.0, True), (2.5, True), (4.0, False)):
+        start = np.array([0.0, times * max(-low, high)])
+        one = certify(decoder, CONTEXT, COST, start, states=["angle", "speed"], bounds=False)
+        assert (one.verdict == "trust") == trusted
+        said = f"speed would reach {start[1]:.3g}, 4 times what was logged, {low:.3g} to {high:.3g}"
+        assert one.reason.startswith(said) == (not trusted)
+
+
+def test_ranges_are_the_same_however_the_rows_come() -> None:
+    runs = _runs(1.0)
+    by_episode, by_rows, parts = (Decoder(deviating_fleet.context_map()) for _ in range(3))
+    for context, run in runs:
+        by_episode.update(context, run)
+        part = Decoder(deviating_fleet.context_map())
+        columns = {name: np.full(len(run.inputs), value) for name, value in context.items()}
+        for one in (by_rows, part):
+            one.update_rows(columns, run.states[:-1], run.inputs, run.states[1:])
+        parts.merge(part)
+    found = [one.logged.array() for one in (by_episode, by_rows, parts) if one.logged is not None]
+    y = np.concatenate([np.hstack((run.states[:-1], run.inputs)) for _, run in runs])
+    np.testing.assert_array_equal(found[0][:2], (y.min(0), y.max(0)))
+    np.testing.assert_array_equal(found, found[:1] * 3)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0])
+def test_a_pendulum_logged_near_its_rest_is_not_trusted_far_from_it(unit: float) -> None:
+    """Logs within 0.05 rad, a task at 0.9: the sine is no line there."""
+    rng, g, dt = default_rng(0), 9.81, 0.05
+    decoder = Decoder(FeatureContext(["1", "1/length"]))
+    for length in np.linspace(0.5, 2, 20):
+        x = [np.zeros(2)]
+        inputs = 0.3 * rng.standard_normal((40, 1))
+        for u in inputs:
+            (angle, speed), noise = x[-1], 1e-4 * rng.standard_normal(2)
+            pull = -g / length * np.sin(angle) + u[0]
+            x.append(np.array([angle + dt * speed, 0.95 * speed + dt * pull]) + noise)
+        decoder.update({"length": length}, Trajectory(unit * np.array(x), unit * inputs))
+    near, far = (
+        certify(decoder, {"length": 1.1}, COST, [unit * angle, 0.0], bounds=False)
+        for angle in (0.02, 0.9)
+    )
+    assert (near.verdict, far.verdict) == ("trust", "caution")
+    assert "state 1 would reach" in far.reason
 
 
 @pytest.mark.parametrize(

@@ -115,7 +115,9 @@ class Decoder(FleetData, Displayed):
     @property
     def prior(self) -> Prior | None:
         """What was known before any data; None if that is a ridge."""
-        return prior_of(self)
+        if "prior" not in self.kept:
+            self.kept["prior"] = prior_of(self)
+        return cast("Prior | None", self.kept["prior"])
 
     @property
     def shrunk(self) -> Shrunk:

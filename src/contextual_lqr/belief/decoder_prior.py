@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.prior import Prior, largest_matrix, with_known_rows
+from contextual_lqr.belief.prior import Prior, usual_matrix, with_known_rows
 from contextual_lqr.belief.shrinkage import Shrunk, shrink
 from contextual_lqr.errors import InputError
 
@@ -54,4 +54,4 @@ def shrunk_about(decoder: Decoder, prior: Prior | None) -> Shrunk:
 def _usual_matrix(decoder: Decoder) -> Float[Array, "p y"] | None:
     if decoder.logged is not None:
         return decoder.logged.G
-    return largest_matrix(decoder.context_map)
+    return usual_matrix(decoder.context_map)

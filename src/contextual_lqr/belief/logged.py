@@ -19,11 +19,12 @@ _CHUNK = 4096  # contexts at a time
 
 @dataclass(frozen=True, eq=False)
 class Logged:
-    """The range of y = [x; u] over all rows, and the largest |G| of their contexts."""
+    """The range of y = [x; u] over all rows, and that of |G|, where it is not 0, of contexts."""
 
     low: Float[Array, " y"]
     high: Float[Array, " y"]
-    G: Float[Array, "p y"]
+    least: Float[Array, "p y"]
+    most: Float[Array, "p y"]
 
     @classmethod
     def of_episodes(
@@ -37,7 +38,7 @@ class Logged:
             if not np.abs(y).max() <= limit:
                 y = y[np.abs(y).max(1) <= limit]
             if len(y):
-                found = cls(y.min(0), y.max(0), np.abs(G[members]).max(0)).merged(found)
+                found = cls(y.min(0), y.max(0), *range_of(G[members])).merged(found)
         return found
 
     @classmethod
@@ -65,7 +66,7 @@ class Logged:
                 own = np.asarray(values)[rows]
                 new[1:] |= own[1:] != own[:-1]
         rows = rows[new]
-        largest = np.zeros(())
+        ends: list[tuple[Array, Array]] = []
         for i in range(0, len(rows), _CHUNK):
             some = rows[i : i + _CHUNK]
             few: Any = (
@@ -73,9 +74,10 @@ class Logged:
                 if not named
                 else {name: np.asarray(values)[some] for name, values in contexts.items()}
             )
-            largest = np.maximum(largest, np.abs(context_map.matrices(few)).max(0))
+            ends.append(range_of(context_map.matrices(few)))
         low, high = (np.array([end(column) for column in y]) for end in (np.min, np.max))
-        return cls(low, high, largest)
+        least, most = (np.array(each) for each in zip(*ends, strict=True))
+        return cls(low, high, least.min(0), most.max(0))
 
     def merged(self, other: Logged | None) -> Logged:
         """Of the rows of both."""
@@ -84,16 +86,35 @@ class Logged:
         return Logged(
             np.minimum(self.low, other.low),
             np.maximum(self.high, other.high),
-            np.maximum(self.G, other.G),
+            np.minimum(self.least, other.least),
+            np.maximum(self.most, other.most),
         )
+
+    @property
+    def G(self) -> Float[Array, "p y"]:
+        """A usual |G|."""
+        return middle_of(self.least, self.most)
 
     def array(self) -> Float[Array, "q y"]:
         """All that there is to save."""
-        return np.concatenate((self.low[None], self.high[None], self.G))
+        least = np.where(np.isfinite(self.least), self.least, -1.0)
+        return np.concatenate((self.low[None], self.high[None], least, self.most))
 
     @classmethod
     def from_array(cls, array: Array, p: int) -> Logged:
         """What `array` gave."""
-        good = array.ndim == 2 and len(array) == p + 2 and array.dtype == np.float64
+        good = array.ndim == 2 and len(array) == 2 * p + 2 and array.dtype == np.float64
         require(good and np.isfinite(array).all(), "its range of states and inputs does not fit")
-        return cls(array[0], array[1], array[2:])
+        least, most = array[2 : p + 2], array[p + 2 :]
+        return cls(array[0], array[1], np.where(least < 0, np.inf, least), most)
+
+
+def range_of(G: Float[Array, "n p y"]) -> tuple[Float[Array, "p y"], Float[Array, "p y"]]:
+    """The least |G| that is not 0, infinite if there is none, and the most."""
+    size = np.abs(G)
+    return np.where(size > 0, size, np.inf).min(0), size.max(0)
+
+
+def middle_of(least: Float[Array, "p y"], most: Float[Array, "p y"]) -> Float[Array, "p y"]:
+    """The geometric middle; 0 where |G| always is."""
+    return np.where(most > 0, np.sqrt(np.where(most > 0, least, 0.0)) * np.sqrt(most), 0.0)

@@ -25,6 +25,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.logged import middle_of, range_of
 from contextual_lqr.belief.machine_factors import square_root
 from contextual_lqr.checks import (
     as_number,
@@ -227,6 +228,7 @@ class Prior(Displayed):
         if not off and np.count_nonzero(a) == 1:  # exactly
             j = int(np.flatnonzero(a)[0])
             theta[row, j], root[j] = value / a[j], 0.0
+        root[np.abs(root).max(1) <= _SINGULAR * np.abs(K).max(1)] = 0.0  # but for rounding
         C[row] = root @ root.T
         return Prior(theta, C)
 
@@ -271,10 +273,10 @@ def as_scales(scales: ArrayLike, shape: tuple[int, int, int] | None) -> Float[Ar
     return frozen(sizes)
 
 
-def largest_matrix(context_map: ContextMap) -> Float[Array, "p y"] | None:
-    """The largest |G| within the bounds of the contexts; None where there are none."""
+def usual_matrix(context_map: ContextMap) -> Float[Array, "p y"] | None:
+    """A usual |G| within the bounds of the contexts; None where there are none."""
     matrices = _samples(context_map, None)
-    return None if matrices is None else np.abs(matrices).max(0)
+    return None if matrices is None else middle_of(*range_of(matrices))
 
 
 def with_known_rows(

@@ -21,7 +21,14 @@ from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge, lowered
 from contextual_lqr.certificates.extrapolation import extrapolations
 from contextual_lqr.certificates.fleet_check import fleet_check
-from contextual_lqr.certificates.limits import InputBounds, InputLimits
+from contextual_lqr.certificates.limits import (
+    FARTHER,
+    NONLINEAR,
+    InputBounds,
+    InputLimits,
+    beyond_logged,
+    run_range,
+)
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import unmodelled
 from contextual_lqr.checks import (
@@ -51,6 +58,7 @@ def certify(
     machine: str | None = None,
     noise: ArrayLike | None = None,
     input_bounds: InputBounds | None = None,
+    states: Sequence[str] | None = None,
     beta: str | float | BetaRule = "determinant",
     delta: float = 0.05,
     draws: int = 200,
@@ -71,7 +79,7 @@ def certify(
         The state in which episodes start.
     machine
         The label of a machine that has data of its own; without one, it was never seen.
-    noise, input_bounds, beta, delta, draws, bounds, rng
+    noise, input_bounds, states, beta, delta, draws, bounds, rng
         As for `certify_many`.
 
     Returns
@@ -92,6 +100,7 @@ def certify(
         machine=[machine],
         noise=noise,
         input_bounds=input_bounds,
+        states=states,
         beta=beta,
         delta=delta,
         draws=draws,
@@ -109,6 +118,7 @@ def certify_many(
     machine: str | Sequence[str | None] | None = None,
     noise: ArrayLike | None = None,
     input_bounds: InputBounds | None = None,
+    states: Sequence[str] | None = None,
     beta: str | float | BetaRule = "determinant",
     delta: float = 0.05,
     draws: int = 200,
@@ -136,6 +146,10 @@ def certify_many(
         What inputs may be, as an `Agent` takes it, or a mapping from the names of all inputs, in
         their order, to (low, high). If the expected run, with two standard deviations, would pass
         them, the verdict is at most `caution`.
+    states
+        The names of the states, for people. If the expected run takes one beyond three times what
+        was logged of it, the verdict is at most `caution`; where tests find that the machines are
+        not linear, beyond one and a half times.
     beta
         Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
         sharper, and takes their inputs as chosen without regard to the noise; a number or a rule is
@@ -162,7 +176,7 @@ def certify_many(
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
-    task = _Task(decoder, cost, start, noise, input_bounds, beta, delta, draws, bounds, rng)
+    task = _Task(decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng)
     matrices = decoder.context_map.matrices(contexts)
     named = one_by_one(contexts)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -188,6 +202,7 @@ class _Task:
         start: ArrayLike,
         noise: ArrayLike | None,
         input_bounds: InputBounds | None,
+        states: Sequence[str] | None,
         beta: str | float | BetaRule,
         delta: float,
         draws: int,
@@ -207,7 +222,9 @@ class _Task:
         self.known = known
         m = cost.R.shape[-1]
         self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
-        self.delta, self.draws = delta, draws
+        names = [f"state {i + 1}" for i in range(d)] if states is None else list(states)
+        require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
+        self.delta, self.draws, self.states = delta, draws, names
         self.check = fleet_check(decoder, cost, x)
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))
@@ -248,10 +265,14 @@ class _Task:
         excess, unstable = self._on_draws(belief, policy)
         excess = (excess + missed) * self.check.factor
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
-        beyond = [self.decoder.context_map.outside(one) for one in contexts]
+        run = run_range(machines.centre, reach.noise, gains, x)
+        beyond = [[self.decoder.context_map.outside(one) for one in contexts]]
         if self.limits is not None:
-            inputs = self.limits.beyond(machines.centre, reach.noise, gains, x)
-            beyond = ["; ".join(filter(None, both)) for both in zip(beyond, inputs, strict=True)]
+            beyond.append(self.limits.beyond(*run))
+        if decoder.logged is not None:
+            kinds = {one.kind for one in self.check.findings}
+            farther = NONLINEAR if "nonlinear" in kinds else FARTHER
+            beyond.append(beyond_logged(decoder.logged, *run, self.states, farther))
         columns = (
             contexts,
             gains,
@@ -264,7 +285,7 @@ class _Task:
             findings,
             unstable.tolist(),
             extrapolations(decoder, G, moments),
-            beyond,
+            ["; ".join(filter(None, all_of)) for all_of in zip(*beyond, strict=True)],
         )
         return [
             Certificate(

@@ -1,13 +1,14 @@
-"""Inputs beyond their limits: would the expected run ask for more than an actuator gives?
+"""Runs beyond what holds: would an input pass its limit, or a state go where no log has been?
 
 A controller u = K x is linear, and its cost is that of a linear loop: what is said about a run that
-meets a limit of an input is not to be trusted. Along the run x' = M [x; u] + w, u has the mean K x̄,
-and a variance that the noise alone makes: the moments of a run that starts at 0.
+meets a limit of an input is not to be trusted, nor one far beyond the states that were logged,
+since nothing shows that machines are linear there. Along the run x' = M [x; u] + w, u has the mean
+K x̄, and a variance that the noise alone makes: the moments of a run that starts at 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.logged import Logged
 from contextual_lqr.checks import as_input_bounds
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.moments import step_moments
@@ -22,6 +24,9 @@ from contextual_lqr.lqr.moments import step_moments
 InputBounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 
 DEVIATIONS = 2.0  # standard deviations about the mean that a limit must leave room for
+FARTHER = 3.0  # times the states logged, up to which they are believed to be linear
+NONLINEAR = 1.5  # the same where tests find that they are not
+LOGGED = "times what was logged"
 _ROUNDING = 1e-9  # relative: what an input at its very limit may be beyond it
 
 
@@ -41,16 +46,11 @@ class InputLimits:
             pair = tuple(zip(*ends, strict=True))
         self.low, self.high = as_input_bounds(pair, m)
 
-    def beyond(
-        self,
-        M: Float[Array, "n d y"],
-        noise: Float[Array, "d d"],
-        gains: Float[Array, "n steps m d"],
-        start: Float[Array, " d"],
-    ) -> list[str]:
-        """What the inputs of each of n machines would reach beyond their limits; "" if nothing."""
-        reached = input_range(M, noise, gains, start)
-        return [self._sentence(low, high) for low, high in zip(*reached, strict=True)]
+    def beyond(self, lowest: Float[Array, "n y"], highest: Float[Array, "n y"]) -> list[str]:
+        """What inputs of n runs of this range would reach beyond their limits; "" if nothing."""
+        inputs = slice(-len(self.names), None)
+        ends = zip(lowest[:, inputs], highest[:, inputs], strict=True)
+        return [self._sentence(*own) for own in ends]
 
     def _sentence(self, lowest: Float[Array, " m"], highest: Float[Array, " m"]) -> str:
         said = []
@@ -63,21 +63,45 @@ class InputLimits:
         return "; ".join(said)
 
 
-def input_range(
+def beyond_logged(
+    logged: Logged,
+    lowest: Float[Array, "n y"],
+    highest: Float[Array, "n y"],
+    names: Sequence[str],
+    farther: float,
+) -> list[str]:
+    """Which state of n runs goes farthest beyond what was logged, if far; "" if none does."""
+    d = len(names)
+    reach = np.maximum(-lowest, highest)[:, :d]
+    usual = np.maximum(np.abs(logged.low), np.abs(logged.high))[:d]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        times = np.where(reach > 0, reach / usual, 0.0)
+    said = []
+    for own, run in zip(times, reach, strict=True):
+        i = int(np.nanargmax(own)) if not np.isnan(own).all() else 0
+        far = f"{own[i]:.2g} {LOGGED}" if usual[i] > 0 else f"many {LOGGED}"
+        where = f"{logged.low[i]:.3g} to {logged.high[i]:.3g}"
+        said.append(
+            f"{names[i]} would reach {run[i]:.3g}, {far}, {where}" if own[i] > farther else ""
+        )
+    return said
+
+
+def run_range(
     M: Float[Array, "n d y"],
     noise: Float[Array, "d d"],
     gains: Float[Array, "n steps m d"],
     start: Float[Array, " d"],
-) -> tuple[Float[Array, "n m"], Float[Array, "n m"]]:
-    """The lowest and the highest that each input is along the run: its mean ± two deviations."""
-    n, d, _ = M.shape
+) -> tuple[Float[Array, "n y"], Float[Array, "n y"]]:
+    """The lowest and the highest of each state and input along the run: mean ± two deviations."""
+    n, d, width = M.shape
     x = np.broadcast_to(start, (n, d))
-    low, high = np.full((2, n, gains.shape[2]), np.nan)
+    low, high = np.full((2, n, width), np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
         about_mean = step_moments(M, noise, gains, np.zeros(d))
         for K, moment in zip(gains.swapaxes(0, 1), about_mean, strict=True):
-            u = (K @ x[..., None])[..., 0]
-            spread = DEVIATIONS * np.sqrt(np.diagonal(moment[:, d:, d:], axis1=1, axis2=2))
-            low, high = np.fmin(low, u - spread), np.fmax(high, u + spread)
-            x = (M @ np.concatenate((x, u), 1)[..., None])[..., 0]
+            y = np.concatenate((x, (K @ x[..., None])[..., 0]), 1)
+            spread = DEVIATIONS * np.sqrt(np.diagonal(moment, axis1=1, axis2=2))
+            low, high = np.fmin(low, y - spread), np.fmax(high, y + spread)
+            x = (M @ y[..., None])[..., 0]
     return low, high

@@ -16,6 +16,7 @@ from rich.table import Table
 
 from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.certificates.certify import certify_many
+from contextual_lqr.certificates.limits import LOGGED
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, own_data, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
 from contextual_lqr.cli.terminal import Console, Progress, percent, print_text
@@ -138,6 +139,7 @@ def _certified(
             described.start,
             machine=machines.own_labels,
             input_bounds=described.input_bounds,
+            states=described.state_names,
             progress=progress.advance,
             **options,
         )
@@ -260,6 +262,9 @@ def _show(
         more = len(certificates) - _ROWS_SHOWN
         console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
     console.print(_summary(certificates), highlight=False)
+    if far := [one.reason for one in certificates if LOGGED in one.reason]:
+        said = f"{len(far)} of them beyond the logs, such as: {escape(far[0].split('; ')[0])}"
+        console.print(said, highlight=False)
     if own := sum(n > 0 for n in machines.own_rows):
         rows = sum(machines.own_rows)
         have = "has data of its own" if own == 1 else "have data of their own"

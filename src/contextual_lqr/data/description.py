@@ -15,6 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.data.toml_errors import DescriptionError
@@ -23,7 +24,9 @@ from contextual_lqr.files import require_regular
 from contextual_lqr.lqr.problem import QuadraticCost
 
 LONGEST_HORIZON = 1_000_000
-_LEARNING = ("states", "inputs", "contexts", "context_map", "noise_level", "regularisation")
+_LEARNING = (
+    *("states", "inputs", "contexts", "context_map", "noise_level", "regularisation", "scales"),
+)
 _TASK = ("horizon", "start", "Q", "R", "final_Q", "targets")
 
 
@@ -31,7 +34,8 @@ _TASK = ("horizon", "start", "Q", "R", "final_Q", "targets")
 class Quantity:
     """One state, input or context: its name, unit and bounds.
 
-    A `constant` state is always 1; logs need not have it.
+    A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state
+    or input, if it is given.
     """
 
     name: str
@@ -39,6 +43,15 @@ class Quantity:
     low: float = -math.inf
     high: float = math.inf
     constant: bool = False
+    scale: float | None = None
+
+    @property
+    def size(self) -> float | None:
+        """The typical size: as given, or the larger of finite bounds."""
+        if self.constant or self.scale is not None:
+            return 1.0 if self.constant else self.scale
+        most = max(abs(self.low), abs(self.high))
+        return most if 0 < most < math.inf else None
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -60,6 +73,8 @@ class FleetDescription:
     regularisation: float | None
     known: Mapping[int, Float[Array, " p"]]
     machine_column: str | None = None  # of logs; if it is not given, `machine` where they have it
+    prior: Prior | None = None
+    scales: Float[Array, " y"] | None = None
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> FleetDescription:
@@ -168,13 +183,20 @@ class FleetDescription:
     def new_decoder(self) -> Decoder:
         """A decoder of this fleet that has learnt nothing yet."""
         return Decoder(
-            self.context_map, self.regularisation, noise_level=self.noise_level, known=self.known
+            self.context_map,
+            self.regularisation,
+            noise_level=self.noise_level,
+            known=self.known,
+            prior=self.prior,
+            scales=self.scales,
         )
 
     def differences(self, other: FleetDescription, *, task: bool = True) -> list[str]:
         """What differs between two descriptions; without `task`, only what affects learning."""
         names = (*_LEARNING, *(_TASK if task else ()))
         odd = [name for name in names if not _equal(getattr(self, name), getattr(other, name))]
+        same = other.prior is None if self.prior is None else self.prior.same_as(other.prior)
+        odd += [] if same else ["prior"]
         mine, its = (
             {i: row.tolist() for i, row in sorted(one.known.items())} for one in (self, other)
         )

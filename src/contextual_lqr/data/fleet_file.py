@@ -6,6 +6,7 @@
     [cost]                            Q, R, final_Q, target
     [learning]                        noise_level, regularisation
     [known]                           rows of [A, B] that need not be learnt
+    [prior]                           a nominal machine, and entries of [A, B] that are known
     [logs]                            the column that names machines
 
 Everything that is wrong is reported at once, with line numbers.
@@ -29,6 +30,7 @@ from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
 from contextual_lqr.context.expressions import RESERVED, as_float
 from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, Quantity
 from contextual_lqr.data.known_dynamics import known_row
+from contextual_lqr.data.prior_table import read_prior, read_scales
 from contextual_lqr.data.toml_errors import Place, TomlErrors, parse_toml
 from contextual_lqr.errors import ContextError
 
@@ -44,9 +46,10 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "cost": ("Q", "R", "final_Q", "target"),
     "learning": ("noise_level", "regularisation"),
     "known": None,
+    "prior": ("context", "A", "B", "off", "entries"),
     "logs": ("machine",),
 }
-_OPTIONAL = ("known", "logs")
+_OPTIONAL = ("known", "prior", "logs")
 _KINDS = {"features": ("features",), "block": ("C", "D")}
 
 
@@ -70,9 +73,11 @@ class FleetFile:
         horizon = self._horizon(horizon)
         noise_level, regularisation = self._learning()
         Q, R = self._weights("Q", self.states), self._weights("R", self.inputs)
-        final_Q = self._weights("final_Q", self.states) if "final_Q" in self._table("cost") else Q
+        final_Q = self._weights("final_Q", self.states) if "final_Q" in self.table("cost") else Q
         start, targets = self._start(), self._targets(horizon)
         known = {} if context_map is None else self._known(context_map)
+        scales = read_scales(self, regularisation)
+        prior = None if context_map is None else read_prior(self, context_map, scales)
         self.errors.raise_if_any()
         assert context_map is not None
         return FleetDescription(
@@ -91,11 +96,14 @@ class FleetFile:
             regularisation=regularisation,
             known=known,
             machine_column=machine_column,
+            prior=prior,
+            scales=scales,
         )
 
     # -- tables and names --------------------------------------------------------------------------
 
-    def _table(self, name: str) -> dict[str, Any]:
+    def table(self, name: str) -> dict[str, Any]:
+        """A table of the file; an empty one if it is none."""
         table = self.content.get(name, {})
         return table if isinstance(table, dict) else {}
 
@@ -109,19 +117,20 @@ class FleetFile:
             elif not isinstance(self.content[name], dict):
                 self.errors.add((name,), f"{name} must be a table, [{name}]")
             elif fields is not None:
-                for key in self._table(name).keys() - set(fields):
+                for key in self.table(name).keys() - set(fields):
                     what = f"{key} is unknown in [{name}]; it has {', '.join(fields)}"
                     self.errors.add((name, key), what)
 
     def _quantities(self, kind: str) -> tuple[Quantity, ...]:
-        table = self._table(kind)
+        table = self.table(kind)
         if not table and isinstance(self.content.get(kind), dict):
             self.errors.add((kind,), f"[{kind}] is empty: at least one is needed")
         return tuple(self._quantity(kind, name, about) for name, about in table.items())
 
     def _quantity(self, kind: str, name: str, about: Any) -> Quantity:
         place = (kind, name)
-        fields = ("unit", "low", "high", *(("constant",) if kind == "states" else ()))
+        more = {"states": ("scale", "constant"), "inputs": ("scale",)}
+        fields = ("unit", "low", "high", *more.get(kind, ()))
         if isinstance(about, str):  # position = "m" is short for { unit = "m" }
             about = {"unit": about}
         if not isinstance(about, dict) or not about.keys() <= set(fields):
@@ -130,7 +139,7 @@ class FleetFile:
             return Quantity(name)
         unit, constant = about.get("unit", ""), about.get("constant", False)
         low, high = (
-            self._number(place, f"{end} of {name}", about.get(end, default), infinite=True)
+            self.number(place, f"{end} of {name}", about.get(end, default), infinite=True)
             for end, default in (("low", -math.inf), ("high", math.inf))
         )
         if not low <= high:
@@ -139,10 +148,13 @@ class FleetFile:
             self.errors.add(place, f"the unit of {name} must be text, not {shown(unit)}")
         if not isinstance(constant, bool):
             self.errors.add(place, f"constant must be true or false, not {shown(constant)}")
-        return Quantity(name, str(unit), low, high, constant is True)
+        scale = about.get("scale")
+        if scale is not None:
+            scale = self.number(place, f"scale of {name}", scale, positive=True)
+        return Quantity(name, str(unit), low, high, constant is True, scale)
 
     def _machine_column(self) -> str | None:
-        column = self._table("logs").get("machine")
+        column = self.table("logs").get("machine")
         if column is None or (isinstance(column, str) and column not in ("", "episode", "step")):
             return column
         what = f"machine must be the name of a column of its own, not {shown(column)}"
@@ -168,7 +180,7 @@ class FleetFile:
     # -- the map, and what is known of Θ -----------------------------------------------------------
 
     def _context_map(self) -> ContextMap | None:
-        table, before = self._table("context_map"), len(self.errors)
+        table, before = self.table("context_map"), len(self.errors)
         kind = table.get("kind")
         made: ContextMap | None = None
         if not isinstance(kind, str) or kind not in _KINDS:
@@ -221,7 +233,7 @@ class FleetFile:
     def _known(self, context_map: ContextMap) -> dict[int, Array]:
         """The rows of Θ that [known] and the constant states give."""
         names = [one.name for one in self.states]
-        table, rows = self._table("known"), {}
+        table, rows = self.table("known"), {}
         equations = {one.name: one.name for one in self.states if one.constant}
         for name, text in table.items():
             place = ("known", name)
@@ -247,7 +259,7 @@ class FleetFile:
     # -- the task ----------------------------------------------------------------------------------
 
     def _horizon(self, given: int | None) -> int:
-        value = self._table("task").get("horizon") if given is None else given
+        value = self.table("task").get("horizon") if given is None else given
         if type(value) is int and 2 <= value <= LONGEST_HORIZON:
             return value
         if "task" in self.content:
@@ -257,7 +269,7 @@ class FleetFile:
         return 2
 
     def _start(self) -> Array:
-        place, given = ("task", "start"), self._table("task").get("start", {})
+        place, given = ("task", "start"), self.table("task").get("start", {})
         default = {one.name: float(one.constant) for one in self.states}
         start = self._vector(place, "start", given, default)
         for one, value in zip(self.states, start, strict=True):
@@ -270,7 +282,7 @@ class FleetFile:
 
     def _weights(self, key: str, over: tuple[Quantity, ...]) -> Array:
         """Q or R: a diagonal, by name or in order, or a matrix."""
-        place, given, n = ("cost", key), self._table("cost").get(key), len(over)
+        place, given, n = ("cost", key), self.table("cost").get(key), len(over)
         if given is None:
             if "cost" in self.content:
                 self.errors.add(("cost",), f"{key} is missing from [cost]")
@@ -280,7 +292,7 @@ class FleetFile:
                 shape = f"{len(given)} rows of {_widths(given)}"
                 self.errors.add(place, f"{key} must be {n} by {n}, but has {shape} entries")
                 return np.eye(n)
-            matrix = np.array([[self._number(place, key, e) for e in row] for row in given])
+            matrix = np.array([[self.number(place, key, e) for e in row] for row in given])
         else:
             default = {one.name: 0.0 for one in over}
             matrix = np.diag(self._vector(place, key, given, default))
@@ -296,7 +308,7 @@ class FleetFile:
         return matrix
 
     def _targets(self, horizon: int) -> Array | None:
-        file, place = self._table("cost").get("target"), ("cost", "target")
+        file, place = self.table("cost").get("target"), ("cost", "target")
         if file is None:
             return None
         if not any(one.constant for one in self.states):
@@ -314,11 +326,11 @@ class FleetFile:
 
     def _learning(self) -> tuple[float, float | None]:
         """The noise level, and the regularisation if it is given."""
-        table = self._table("learning")
+        table = self.table("learning")
         if "noise_level" not in table and "learning" in self.content:
             self.errors.add(("learning",), "noise_level is missing from [learning]")
         noise_level, given = (
-            self._number(("learning", key), key, table.get(key, 1), positive=True)
+            self.number(("learning", key), key, table.get(key, 1), positive=True)
             for key in ("noise_level", "regularisation")
         )
         if "regularisation" in table:
@@ -342,12 +354,12 @@ class FleetFile:
             given = [given.get(name, value) for name, value in default.items()]
         if isinstance(given, list) and len(given) == len(default):
             named = zip(default, given, strict=True)
-            return np.array([self._number(place, f"{what} of {n}", value) for n, value in named])
+            return np.array([self.number(place, f"{what} of {n}", value) for n, value in named])
         shape = f"{len(default)} numbers, or a table of {', '.join(default)}"
         self.errors.add(place, f"{what} must be {shape}, not {shown(given)}")
         return np.array(list(default.values()))
 
-    def _number(
+    def number(
         self, place: Place, what: str, value: Any, *, infinite: bool = False, positive: bool = False
     ) -> float:
         """The value as a float; a fault, and 1, if it is not such a number."""

@@ -36,7 +36,7 @@ def known_row(
     odd = [name for name in expression.names if name not in names]
     require(not odd, f"'{text}' uses {', '.join(odd)}, which is no state, input or context")
     rng = np.random.default_rng(0)
-    values = {one.name: _between(*_finite(one), rng.random(_CONTEXTS)) for one in contexts}
+    values = sampled_contexts(contexts, rng)
 
     def at(points: Array) -> Array:
         """The expression at (contexts, d+m) points."""
@@ -76,6 +76,14 @@ def known_row(
     nearest = np.round(row, 12)
     exact = np.abs(nearest - row) <= 1e-13 * np.maximum(np.abs(row), 1)
     return read_only(np.where(exact, nearest, row))
+
+
+def sampled_contexts(
+    contexts: Sequence[Quantity], rng: np.random.Generator | None = None
+) -> dict[str, Array]:
+    """Values within the bounds of each; near 1 to 10 where there are none."""
+    rng = np.random.default_rng(0) if rng is None else rng
+    return {one.name: _between(*_finite(one), rng.random(_CONTEXTS)) for one in contexts}
 
 
 def _between(low: float, high: float, share: Array) -> Array:

@@ -32,7 +32,14 @@ from contextual_lqr.errors import InputError
 from contextual_lqr.files import load_arrays, real_path, save_arrays, stamp
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.lqr.solve import solve
-from contextual_lqr.planning import Cautious, Choice, PlanningProblem, Strategy
+from contextual_lqr.planning import (
+    Cautious,
+    Choice,
+    Optimism,
+    PlanningProblem,
+    SampledOptimism,
+    Strategy,
+)
 from contextual_lqr.planning.agent_file import (
     FORMAT_VERSION,
     REMEMBERED,
@@ -40,6 +47,7 @@ from contextual_lqr.planning.agent_file import (
     restored,
 )
 from contextual_lqr.planning.episode import Episode, as_state
+from contextual_lqr.planning.natural_scales import natural_scales
 from contextual_lqr.planning.plan import Plan
 
 
@@ -66,8 +74,8 @@ class Agent(Displayed):
     noise_level : array_like, () or (d,)
         The rough standard deviation of a step's noise, zero where a coordinate is exact.
     regularisation : float, optional
-        λ; the largest noise level squared unless given, a prior that says that entries of Θ are of
-        the order of one.
+        λ. For the paper's strategies, `SampledOptimism` and `Optimism`, the largest noise level
+        squared unless given: entries of Θ of the order of one.
     beta : float or rule, optional
         β; unless given that of the determinant form, with ‖Θ‖ of that order and δ = 0.1.
     seed : int or numpy.random.Generator
@@ -77,7 +85,8 @@ class Agent(Displayed):
     input_bounds : pair of array_like, () or (m,), optional
         The lowest and the highest inputs, to which all are clipped.
     prior, scales : optional
-        As for `Decoder`, in place of λ.
+        As for `Decoder`, in place of λ. Unless one of them is given, scales are the sizes at which
+        each state and input alone costs as much as the start does; the same in all units.
 
     Raises
     ------
@@ -136,12 +145,16 @@ class Agent(Displayed):
         self.cost = cost
         self.start = as_state(start, d)
         self.strategy: Strategy = Cautious() if strategy is None else strategy
+        level = np.broadcast_to(level, (d,))
         if prior is None and scales is None and regularisation is None:
-            regularisation = float(level.max()) ** 2
+            if isinstance(self.strategy, SampledOptimism | Optimism):
+                regularisation = float(level.max()) ** 2
+            else:
+                scales = natural_scales(cost, self.start, level)
         self.decoder = Decoder(
             context_map.sized(d, m),
             regularisation,
-            noise_level=np.broadcast_to(level, (d,)),
+            noise_level=level,
             deviations=deviations,
             prior=prior,
             scales=scales,
