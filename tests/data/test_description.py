@@ -132,6 +132,82 @@ def test_no_text_makes_a_traceback(piece: str, place: int) -> None:
             FleetDescription.parse(text)
 
 
+POSITION, VELOCITY = 'position = "m"', 'velocity = { unit = "m/s"'
+NOMINAL = """[prior]
+context = { mass = 2.0 }
+A = [[1.0, 0.1], [0.0, 0.98]]
+B = [[0.0], [0.05]]
+off = 0.2
+entries = { velocity = { position = 0.0, force = "0.1/mass" } }
+"""
+
+
+def with_prior(
+    text: str = NOMINAL, position: str = 'position = { unit = "m", scale = 2.0 }'
+) -> str:
+    return CARTS.replace(POSITION, position).replace("[known]", f"{text}\n[known]")
+
+
+def test_a_nominal_machine_and_known_entries() -> None:
+    told = FleetDescription.parse(with_prior())
+    assert told.scales is not None
+    assert told.prior is not None
+    assert told.scales.tolist() == [2.0, 100.0, 50.0]  # as given, and from the bounds
+    decoder = told.new_decoder()
+    belief = decoder.machine({"mass": 2.0})
+    np.testing.assert_allclose(belief.mean, [[1, 0.1, 0], [0, 0.98, 0.05]], atol=1e-9)
+    for mass in (0.5, 2.0, 4.0):  # known at every context
+        own = decoder.machine({"mass": mass})
+        assert own.mean[1, 2] == pytest.approx(0.1 / mass, rel=1e-6)
+        known = own.covariances[1, [0, 2], [0, 2]]
+        assert (known <= 1e-16 * own.covariances[1, 1, 1]).all()
+    assert "prior given" in repr(decoder)
+    assert told.differences(FleetDescription.parse(with_prior(NOMINAL.replace("0.2", "0.3")))) == [
+        "prior"
+    ]
+    entries = '[prior]\nentries = { velocity = { force = "0.1/mass" } }\n'
+    alone = FleetDescription.parse(with_prior(entries)).new_decoder().machine({"mass": 4.0})
+    assert alone.mean[1, 2] == pytest.approx(0.025)
+    assert alone.covariances[1, 1, 1] > 0
+
+
+WRONG_PRIOR = {
+    "no size": (NOMINAL, POSITION, "the typical size of position too: say its scale"),
+    "a scale of nothing": (NOMINAL, POSITION.replace('"m"', "{ scale = 0 }"), "above 0, not 0"),
+    "a matrix of a wrong shape": (
+        NOMINAL.replace("[[0.0], [0.05]]", "[[0.0, 0.05]]"),
+        "",
+        "2 rows",
+    ),
+    "half a machine": (NOMINAL.replace("B = ", "# B = "), "", "B is missing"),
+    "nothing at all": ("[prior]\noff = 0.3\n", "", "needs A, B and context"),
+    "a context that is none": (NOMINAL.replace("mass = 2.0", "weight = 2.0"), "", "weight"),
+    "an unknown state": (NOMINAL.replace("{ velocity =", "{ speed ="), "", "the states are"),
+    "an unknown input": (NOMINAL.replace("force =", "push ="), "", "no state or input 'push'"),
+    "an unknown context": (
+        NOMINAL.replace("0.1/mass", "0.1/load"),
+        "",
+        "load, which is no context",
+    ),
+    "a missing feature": (NOMINAL.replace("0.1/mass", "mass**2"), "", "a feature is missing"),
+    "off by nothing": (NOMINAL.replace("0.2", "0"), "", "off must be a finite number above 0"),
+    "an unknown field": (NOMINAL.replace("off =", "of ="), "", "of is unknown in [prior]"),
+    "no table": (NOMINAL.replace("entries = {", "entries = [] # {"), "", "entries must be a table"),
+}
+
+
+@pytest.mark.parametrize(("text", "position", "said"), WRONG_PRIOR.values(), ids=WRONG_PRIOR)
+def test_a_prior_that_is_none_is_refused(text: str, position: str, said: str) -> None:
+    named = {"position": position} if position else {}
+    found = faults(with_prior(text, **named))
+    assert any(said in fault for fault in found), found
+
+
+def test_a_ridge_and_a_prior_are_one_too_many() -> None:
+    text = with_prior().replace("noise_level = 0.01", "noise_level = 0.01\nregularisation = 1.0")
+    assert any("leave it out" in fault for fault in faults(text))
+
+
 BLOCK = """
 [states]
 one = { constant = true }

@@ -112,6 +112,7 @@ def test_an_agent_learns_what_was_played_even_where_it_was_clipped() -> None:
             agent.decoder.context_map,
             agent.decoder.regularisation,
             noise_level=agent.decoder.noise_level,
+            scales=agent.decoder.scales,
         )
         agent.decoder = told.copy()
         played = rollout(agent, env, seed=3, adapt=adapt)

@@ -42,12 +42,14 @@ WRONG: dict[str, tuple[Any, Trajectory]] = {
 
 
 def like(decoder: Decoder, deviations: Any, scale: float = 1.0) -> Decoder:
-    """A new decoder that could be merged with this one, unless λ is scaled."""
+    """A new decoder that could be merged with this one, unless λ or its scales are scaled."""
+    given = decoder.regularisation
     return Decoder(
         decoder.context_map,
-        scale * decoder.regularisation,
+        None if given is None else scale * given,
         noise_level=decoder.noise_level,
         deviations=deviations,
+        scales=None if decoder.scales is None else scale * decoder.scales,
     )
 
 
@@ -159,7 +161,7 @@ class Agents(RuleBasedStateMachine):
         own = self.agent.decoder
         other = like(own, self.deviations, regularisation)
         before = agent_bits(self.agent)
-        with pytest.raises(InputError, match="regularisation"):
+        with pytest.raises(InputError, match=r"regularisation|scales"):
             own.merge(other)
         assert agent_bits(self.agent) == before
 

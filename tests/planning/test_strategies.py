@@ -155,7 +155,7 @@ def test_certainty_equivalence_plays_the_estimate(fleet: str, dither: float) -> 
 @every_fleet
 def test_thompson_draws_have_the_spread_of_the_posterior(fleet: str) -> None:
     """(Θ - Θ̂) Rᵀ / √v is Student-t: here of so many degrees that its variance is known well."""
-    now = problem(FLEETS[fleet], 6)
+    now = problem(FLEETS[fleet], 6, regularisation=1e-4)
     posterior, R = now.decoder.posterior, now.decoder.factor
     rng, n = default_rng(4), 500
     drawn = np.stack([ThompsonSampling().choose(now, rng).theta for _ in range(n)])
@@ -255,13 +255,14 @@ def test_a_state_limit_for_each_coordinate() -> None:
 def test_the_noise_is_corrected_from_the_residuals(wrong: float) -> None:
     """The truth has a deviation of 0.01; the level says a fifth, or five times that."""
     fleet = small_fleet()
-    now = problem(fleet, 0, 0.01 * wrong)
+    ridge = (0.01 * wrong) ** 2
+    now = problem(fleet, 0, 0.01 * wrong, regularisation=ridge)
     before = now.decoder.posterior
     assert before.degrees == pytest.approx(1.0)
     np.testing.assert_allclose(before.variance, 1e-4 * wrong**2)
     found = {}
     for episodes in (5, 200):
-        now = problem(fleet, episodes, 0.01 * wrong)
+        now = problem(fleet, episodes, 0.01 * wrong, regularisation=ridge)
         posterior = now.decoder.posterior
         rows, p = now.decoder.rows, now.decoder.estimate.shape[1]
         assert rows - p + 1 <= posterior.degrees <= rows + 1

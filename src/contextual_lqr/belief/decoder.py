@@ -67,8 +67,8 @@ class Decoder(FleetData, Displayed):
         What is known of Θ before any data, in place of λ: the estimate shrinks to it, and while
         there are no data the belief is the prior.
     scales : array_like, (d+m,), optional
-        The typical sizes of states and inputs, in place of λ: a prior about 0 in natural sizes. An
-        entry of Θ is of the order that moves a state by its own size.
+        The typical sizes of states and inputs, in place of λ: a prior about 0 in natural sizes. The
+        entries of a row of Θ are of the order that moves its state by its own size.
 
     Attributes
     ----------

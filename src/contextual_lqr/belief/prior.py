@@ -5,7 +5,7 @@
 In natural sizes, where states and inputs y = [x; u] have the typical sizes s (d+m),
 
     ζ_j² = Σ_l (G_jl s_l)²     the size of column j of z = G y
-    s_r / ζ_j                  the size of an entry of Θ: it moves state r by what is usual for r
+    s_r / (ζ_j √p)             that of an entry of Θ: all of a row move its state by its own size
 
 so that a prior means the same in all units. A fact aᵀΘ_r = value ± off conditions a row on it, by
 Potter's update of the root: with k = K_rᵀa and e = kᵀk + off²,
@@ -177,10 +177,10 @@ class Prior(Displayed):
 
     @classmethod
     def natural(cls, G: Float[Array, "p y"], scales: Float[Array, " y"], d: int) -> Prior:
-        """Nothing but sizes: entries of Θ about 0, of s_r / ζ_j at a usual G."""
+        """Nothing but sizes: entries of Θ about 0, of s_r / (ζ_j √p) at a usual G."""
         columns = np.linalg.norm(G * scales, axis=1)
         columns = np.where(columns > 0, columns, columns.max(initial=0.0) or 1.0)
-        spread = scales[:d, None] / columns
+        spread = scales[:d, None] / columns / np.sqrt(len(columns))
         return cls(np.zeros(spread.shape), _diagonal(spread))
 
     def knowing(self, row: int, direction: ArrayLike, value: float, off: float = 0.0) -> Prior:

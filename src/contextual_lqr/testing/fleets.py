@@ -119,7 +119,13 @@ def _teaching(fleet: Fleet, rng: np.random.Generator) -> None:
     """A live episode is what the agent was told."""
     agent, context = fleet.agent(), fleet.sample_context(rng)
     played, told = fleet.teach(agent, context, rng), agent.decoder
-    own = Decoder(fleet.context_map, told.regularisation, noise_level=told.noise_level)
+    own = Decoder(
+        fleet.context_map,
+        told.regularisation,
+        noise_level=told.noise_level,
+        prior=told.given_prior,
+        scales=told.scales,
+    )
     own.update(context, played)
     expect(np.array_equal(played.states[0], fleet.start), "a live episode must begin at start")
     expect(told.rows == len(played), f"the agent was told {told.rows} of {len(played)} steps")
