@@ -197,12 +197,14 @@ class Decoder(FleetData, Displayed):
         """
         if has_prior_sizes(self):
             return self.posterior.machine(G)
-        # Nothing but the machine itself says how large its features are.
-        flat = [
-            Posterior.about(shrunk_about(self, prior_of(self, one)), self, False).machine(one)
-            for one in G.reshape(-1, *G.shape[-2:])
-        ]
-        return stacked(flat, G.shape[:-2])
+        flat = G.reshape(-1, *G.shape[-2:])
+        return stacked([self.posterior_at(one).machine(one) for one in flat], G.shape[:-2])
+
+    def posterior_at(self, G: Float[Array, "p y"]) -> Posterior:
+        """The posterior, if need be by the one machine that says how large features are."""
+        if has_prior_sizes(self):
+            return self.posterior
+        return Posterior.about(shrunk_about(self, prior_of(self, G)), self, False)
 
     def machine(self, context: Any, machine: str | None = None) -> MachineBelief:
         """What is believed about the machine with this context.

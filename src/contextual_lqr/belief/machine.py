@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.machine_factors import square_root
+from contextual_lqr.belief.machine_factors import triangular_root
 from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.problem import LinearSystem
@@ -106,7 +106,7 @@ class MachineBelief(Displayed):
     def roots(self) -> Float[Array, "*batch d y y"]:
         """A root of each covariance, exactly zero where that is, and NaN where it is not finite."""
         finite = np.isfinite(self.covariances).all((-2, -1))[..., None, None]
-        return np.where(finite, square_root(np.where(finite, self.covariances, 0.0)), np.nan)
+        return np.where(finite, triangular_root(np.where(finite, self.covariances, 0.0)), np.nan)
 
 
 def as_system(M: Float[Array, "*batch d y"], noise: Float[Array, "*noises d d"]) -> LinearSystem:

@@ -121,7 +121,7 @@ def whitened_rows(
         rows, right = whiten(factors[some], deviations, variances, chosen)
         d, p = len(rows), rows.shape[-1]
         new = np.concatenate([rows.reshape(d, -1, p), right.reshape(d, -1, 1)], axis=2)
-        found = _triangle(new if found is None else np.concatenate([found, new], axis=1))
+        found = triangles(new if found is None else np.concatenate([found, new], axis=1))
     assert found is not None
     return found
 
@@ -139,7 +139,7 @@ def pool(*parts: Float[Array, "d _ q"], prior: ArrayLike = 0.0) -> Pooled:
     told = np.broadcast_to(told, (d, *told.shape[-2:]))
     told = np.concatenate([told, np.zeros((*told.shape[:2], 1))], axis=2)
     spare = np.zeros((d, q, q))  # so that there are p rows in any case
-    rows = _triangle(np.concatenate([*parts, told, spare], axis=1))
+    rows = triangles(np.concatenate([*parts, told, spare], axis=1))
     U, right = rows[:, :-1, :-1], rows[:, :-1, -1]
     return Pooled(U, np.stack([_back_substitute(U[r], right[r]) for r in range(d)]))
 
@@ -279,7 +279,7 @@ def _condition(R: Array, F: Array, mean: Array, K: Array, variances: Array) -> t
     eye = np.broadcast_to(np.eye(y), rows.shape)
     top = np.concatenate([rows, right], axis=-1)
     bottom = np.concatenate([eye, np.zeros_like(right)], axis=-1)
-    full = _triangle(np.concatenate([top, bottom], axis=-2))
+    full = triangles(np.concatenate([top, bottom], axis=-2))
     U, z = full[..., :y, :y], full[..., :y, y:].copy()
     for j in reversed(range(y)):  # back substitution
         z[..., j, :] /= U[..., j, j, None]
@@ -295,6 +295,28 @@ def square_root(covariance: Float[Array, "*N y y"]) -> Float[Array, "*N y y"]:
     return np.asarray(sizes[..., None] * vectors * np.sqrt(np.maximum(values, 0))[..., None, :])
 
 
+def triangular_root(covariance: Float[Array, "*N y y"]) -> Float[Array, "*N y y"]:
+    """The lower triangle L with LLᵀ the covariance, which may be singular; in any units.
+
+    Unlike the `square_root` it hardly moves when the covariance hardly does: what is drawn with it
+    is the same in all units.
+    """
+    sizes = np.sqrt(np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0))
+    safe = np.where(sizes > 0, sizes, 1)
+    left = covariance / safe[..., None] / safe[..., None, :]
+    L = np.zeros_like(left)
+    y = covariance.shape[-1]
+    for j in range(y):
+        pivot = left[..., j, j]
+        told = pivot > y * _EPSILON
+        column = left[..., j] / np.sqrt(np.where(told, pivot, 1.0))[..., None]
+        column = np.where(told[..., None], column, 0.0)
+        column[..., :j] = 0.0
+        L[..., j] = column
+        left = left - column[..., :, None] * column[..., None, :]
+    return np.asarray(sizes[..., None] * L)
+
+
 def noise_factor(root: Float[Array, "N q k"]) -> Float[Array, "N q q"]:
     """L, lower triangular, with L Lᵀ = I + root rootᵀ."""
     N, q, _ = root.shape
@@ -302,7 +324,7 @@ def noise_factor(root: Float[Array, "N q k"]) -> Float[Array, "N q q"]:
     if np.abs(root).max(initial=0.0) < _LARGE:
         return np.asarray(np.linalg.cholesky(eye + root @ root.transpose(0, 2, 1)))
     stack = np.concatenate([root.transpose(0, 2, 1), np.broadcast_to(eye, (N, q, q))], axis=1)
-    return _triangle(stack).transpose(0, 2, 1)
+    return triangles(stack).transpose(0, 2, 1)
 
 
 def solve_lower(L: Float[Array, "*N q q"], right: Float[Array, "*M q k"]) -> Float[Array, "*B q k"]:
@@ -323,8 +345,8 @@ def _solve_transposed(U: Array, right: Array) -> Array:
     return np.asarray(found).reshape(p, n, k).transpose(1, 0, 2)
 
 
-def _triangle(rows: Float[Array, "*N n q"]) -> Float[Array, "*N k q"]:
-    """The triangular factor of rows, its diagonal not negative."""
+def triangles(rows: Float[Array, "*N n q"]) -> Float[Array, "*N k q"]:
+    """The triangular factors of rows, its diagonal not negative."""
     R = np.asarray(np.linalg.qr(rows, mode="r"))
     signs = np.where(np.diagonal(R, axis1=-2, axis2=-1) < 0, -1.0, 1.0)
     R[..., : signs.shape[-1], :] *= signs[..., None]

@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.machine_factors import triangles
 from contextual_lqr.belief.prior import Prior
 
 _WORTH = 4.0
@@ -91,7 +92,8 @@ def shrink(
     Q = Qt.swapaxes(1, 2)
     zeta = (c[:, None] * q * g / spread)[..., None]
     theta = prior.theta + (K @ (Q @ zeta))[..., 0]
-    W = np.sqrt(c[:, None] / spread)[..., None] * (Qt @ K.swapaxes(1, 2))
+    # As a triangle: what is drawn with it is then the same in all units.
+    W = triangles(np.sqrt(c[:, None] / spread)[..., None] * (Qt @ K.swapaxes(1, 2)))
     degrees = 1 + np.maximum(rows - told, 0.0)
     # v has the relative variance 2 / degrees; of it, a covariance takes the share that is told.
     part = told / np.maximum(ranks, 1)

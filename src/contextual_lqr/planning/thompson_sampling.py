@@ -30,7 +30,7 @@ class ThompsonSampling(PlansEpisodes):
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
         """The policy of one draw."""
-        posterior = problem.decoder.posterior
+        posterior = problem.decoder.posterior_at(problem.context_matrix)
         for _ in range(self.attempts):
             thetas, noise = posterior.draw(1, rng)
             drawn = as_system(thetas[0] @ problem.context_matrix, noise[0])
