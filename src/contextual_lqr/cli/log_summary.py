@@ -25,6 +25,7 @@ def say_description(console: Console, fleet: FleetDescription) -> None:
     say(console, f"to learn  {d - len(known)} × {p} numbers")
     if known:
         say(console, f"known     the next {', '.join(known)}")
+    say(console, f"prior     {fleet.prior_in_words}")
 
 
 def say_report(console: Console, report: LogReport) -> None:

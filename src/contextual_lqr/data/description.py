@@ -168,6 +168,17 @@ class FleetDescription:
             Q = Q / 2 + Q.swapaxes(1, 2) / 2
         return QuadraticCost(Q, np.repeat(self.R[None], self.horizon - 1, axis=0))
 
+    @property
+    def prior_in_words(self) -> str:
+        """Where the sizes come from that Θ is expected to have."""
+        if self.prior is not None:
+            return "as [prior] says"
+        if self.scales is not None:
+            return "about 0, by the scales of states and inputs"
+        if self.regularisation is not None:
+            return f"about 0, regularisation {self.regularisation:g}"
+        return "next to none, in proportion to the logs"
+
     def with_horizon(self, horizon: int) -> FleetDescription:
         """The same fleet with a task of another length; the last target is held."""
         require(
