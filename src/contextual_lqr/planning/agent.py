@@ -34,11 +34,11 @@ from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.planning import (
     Cautious,
+    CertaintyEquivalence,
     Choice,
-    Optimism,
     PlanningProblem,
-    SampledOptimism,
     Strategy,
+    ThompsonSampling,
 )
 from contextual_lqr.planning.agent_file import (
     FORMAT_VERSION,
@@ -147,10 +147,10 @@ class Agent(Displayed):
         self.strategy: Strategy = Cautious() if strategy is None else strategy
         level = np.broadcast_to(level, (d,))
         if prior is None and scales is None and regularisation is None:
-            if isinstance(self.strategy, SampledOptimism | Optimism):
-                regularisation = float(level.max()) ** 2
-            else:
+            if isinstance(self.strategy, Cautious | CertaintyEquivalence | ThompsonSampling):
                 scales = natural_scales(cost, self.start, level)
+            else:  # it may choose from the paper's confidence set, which has one V for all rows
+                regularisation = float(level.max()) ** 2
         self.decoder = Decoder(
             context_map.sized(d, m),
             regularisation,
