@@ -168,7 +168,7 @@ class Prior(Displayed):
         sized = G * s
         columns = np.where(sized.any(1), np.square(sized).sum(1), 1.0)
         spread = np.sqrt(np.square(entries * s) @ np.square(sized).T) / columns
-        prior = cls(_nearest_law(context_map, context, G, M), _diagonal(spread))
+        prior = cls(_nearest_law(context_map, context, G, M, s), _diagonal(spread))
         error = _positive("off", off) * entries
         for r in range(d):
             for j in range(d + m):
@@ -297,11 +297,11 @@ def with_known_rows(
     return prior, prior.known
 
 
-def _nearest_law(context_map: ContextMap, context: Any, G: Array, M: Array) -> Array:
-    """Θ with ΘG = M, and ΘG(c) as near to M as can be at other contexts c."""
+def _nearest_law(context_map: ContextMap, context: Any, G: Array, M: Array, s: Array) -> Array:
+    """Θ with ΘG = M, and ΘG(c) as near to M as can be at other contexts c, y in sizes of s."""
     others = _samples(context_map, context)
-    if others is None:
-        others = G[None]
+    others = G[None] * s if others is None else others * s
+    G, M = G * s, M * s
     sizes = np.sqrt(np.square(others).sum((0, 2)))
     sizes = np.where(sizes > 0, sizes, 1.0)
     wide = (others / sizes[:, None]).transpose(1, 0, 2).reshape(len(G), -1)

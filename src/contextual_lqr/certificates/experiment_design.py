@@ -27,6 +27,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import as_system
+from contextual_lqr.belief.machine_factors import square_root
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context.columns import column_names
 from contextual_lqr.context.variables import one_by_one
@@ -169,8 +170,7 @@ def _saving(half: Float[Array, "p y"], moment: Float[Array, "y y"], prices: Arra
 
     With moment = LLᵀ and C = half L it is tr(Cᵀ M̃ C (I + CᵀC)⁻¹).
     """
-    spread, axes = np.linalg.eigh(moment)
-    C = half @ (axes * np.sqrt(np.maximum(spread, 0.0)))
+    C = half @ square_root(moment)
     inner, gained = np.eye(C.shape[1]) + C.T @ C, C.T @ prices @ C
     if not np.isfinite(inner + gained).all():
         return 0.0  # a machine beyond all numbers teaches nothing

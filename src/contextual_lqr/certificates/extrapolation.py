@@ -8,7 +8,7 @@ as precisely. It does not change when states, inputs or features are scaled.
 For features, z = φ(context) ⊗ y with y = [x; u], the context is scored alone, whatever y is. Each
 coordinate of y, scaled to the same size, gives a Gram matrix of the features, and their sum is
 
-    Γ = Σ_rows w φφᵀ,   w = Σ_l y_l² / Σ_rows y_l²‖φ‖²,    score = (Σ_rows w) φᵀΓ⁻¹φ / k
+    Γ = Σ_rows w φφᵀ,   w = Σ_l y_l² / Σ_rows y_l²,    score = (Σ_rows w) φᵀΓ⁻¹φ / k
 
 which is 1 on average over the rows, by weight. Σ w is the entry of Γ that belongs to the constant
 feature. Where there is none, and for other maps, the leverage is that of the steps z = G y which
@@ -86,7 +86,8 @@ def _of_contexts(
     """The score of φ alone, and how many squared deviations each feature is from its mean."""
     R, y = decoder.factor, matrices.shape[2]
     columns = [R[:, i::y] for i in range(y)]  # those of y_i, one for each feature
-    rows = np.concatenate([one / np.linalg.norm(one) for one in columns])
+    # By the constant feature: the size of y_l, whatever the units of the others.
+    rows = np.concatenate([one / np.linalg.norm(one[:, constant]) for one in columns])
     root: Array = np.linalg.qr(rows)[1]  # Γ = rootᵀ root
     weight = float((root[:, constant] ** 2).sum()) / value**2
     phi = matrices[:, ::y, 0]  # G = φ ⊗ I
