@@ -193,11 +193,12 @@ def test_what_an_agent_does(
     """Inputs, states and regret of four episodes, with the same shocks."""
     played = []
     for one in (USUAL, units(given)):
+        own = strategy
+        if isinstance(strategy, CertaintyEquivalence):  # its dither is in units of the input
+            own = CertaintyEquivalence(dither=strategy.dither * float(one.u[0]))
         informed = options_in(one, kind)
         noise = informed.pop("noise_level", 0.01 * one.x)
-        agent = Agent(
-            one.context_map, one.cost, one.x * START, strategy, noise, seed=seed, **informed
-        )
+        agent = Agent(one.context_map, one.cost, one.x * START, own, noise, seed=seed, **informed)
         rng, regret, runs = default_rng(seed), 0.0, []
         for inertia in rng.uniform(0.5, 2.0, 4):
             M = LAW @ USUAL.context_map.matrix({"inertia": inertia})
@@ -206,8 +207,8 @@ def test_what_an_agent_does(
                 states, inputs = [x], []
                 while not episode.finished:
                     u = episode.act(x)
-                    own = np.concatenate((x / one.x, u / one.u))
-                    x = one.x * (M @ own + 0.01 * rng.standard_normal(2))
+                    y = np.concatenate((x / one.x, u / one.u))
+                    x = one.x * (M @ y + 0.01 * rng.standard_normal(2))
                     episode.observe(x)
                     states.append(x)
                     inputs.append(u)
