@@ -55,8 +55,13 @@ class Population:
         known: Mapping[int, Array],
         ridge: Float[Array, " p"],
         given: Float[Array, "d y y"] | None = None,
+        *,
+        robust: bool = True,
     ) -> Population:
-        """Estimate the deviations, unless they are given, and the law that they leave."""
+        """Estimate the deviations, unless they are given, and the law that they leave.
+
+        `robust` sets aside machines far beyond the others.
+        """
         N, p, y = factors.maps.shape
         d = factors.F.shape[2]
         rows = np.full((d, p), np.nan)
@@ -67,10 +72,10 @@ class Population:
         # A row that is given is the same for all machines. Whether data contradict it is tested in
         # certificates/misspecification.py; to estimate how would be to learn it after all.
         skip = np.isin(np.arange(d), list(known))
-        found = estimate_deviations(factors, known=rows, skip=skip, shrinkage=prior)
+        found = estimate_deviations(factors, known=rows, skip=skip, robust=robust, shrinkage=prior)
         S = found.covariances if given is None else given
         found = replace(found, covariances=S)
-        weights = machine_weights(factors, found)
+        weights = machine_weights(factors, found) if robust else np.ones((N, d))
         whitened = whitened_rows(factors, S, found.variances, weights)
         pooled = pool(whitened, prior=np.sqrt(ridge))
         for r, row in known.items():
