@@ -111,10 +111,15 @@ class Population:
         mean, covariances = law.mean.copy(), law.covariances.copy()
         mean[..., rows, :] = found.means[..., rows, :]
         covariances[..., rows, :, :] = found.covariances[..., rows, :, :]
-        noise, degrees = law.noise.copy(), law.degrees.copy()
+        noise, degrees = law.noise.copy(), np.broadcast_to(law.degrees, mean.shape[:-1]).copy()
         at = np.flatnonzero(rows)
         noise[at, at] = np.where(noise[at, at] > 0, self.variances[rows], 0.0)
-        degrees[rows] = np.minimum(law.degrees[rows], self.degrees[rows])
+        told = np.broadcast_to(self.degrees, degrees.shape).copy()
+        if seen:
+            told.reshape(-1, told.shape[-1])[seen] = self.own_degrees(
+                np.array([own[k] for k in seen])
+            )
+        degrees[..., rows] = np.minimum(degrees[..., rows], told[..., rows])
         return MachineBelief(mean, covariances, noise, degrees, law.identified)
 
     def others(self, chosen: Array | slice = slice(None)) -> Belief:
@@ -132,6 +137,11 @@ class Population:
             found.means[:, r] = row @ some.maps
             found.covariances[:, r] = self.deviations[r]
         return found
+
+    def own_degrees(self, chosen: Array | slice = slice(None)) -> Float[Array, "n d"]:
+        """The degrees once each has shown its own rows: more by as many numbers as these fix."""
+        told = np.minimum(self.factors.rows[chosen], self.factors.R.shape[1])
+        return np.asarray(self.degrees + told[:, None])
 
     def own(
         self,
