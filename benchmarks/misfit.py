@@ -10,6 +10,7 @@ for development; those reported start at 100.
 import sys
 import tempfile
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -179,29 +180,39 @@ def path_constant(kind: Kind) -> list[int]:
 
 
 class Outcome(NamedTuple):
-    """How many of the two are named, how many others, and how many contexts are within 10 %."""
+    """How many of the two are named, how many others, and of how many the context is found.
+
+    Within 10 %: all values of it, and the mass alone.
+    """
 
     hits: int
     wrong: int
     found: int
+    masses: int
 
 
 def outcome(
-    kind: Kind, fault: str, factor: float, seed: int, look: Look = CLEAN["exact"]
+    name: str, fault: str, factor: float, seed: int, look: Look = CLEAN["exact"]
 ) -> Outcome:
     """Fit one fleet, and look who is named."""
+    kind = FLEETS[name]()
     frame, bad = logs(kind, fault, factor, np.random.default_rng(seed), look)
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder) / "log.parquet"
         frame.write_parquet(log)
         fleet = fit(kind.description, log, workers=1)
     named = {one.label: one.behaves_like for one in fleet.alarm.named}
-    found = sum(
-        all(abs(like.get(name, np.inf) / value - 1) <= 0.1 for name, value in bad[label].items())
+    right = [
+        {name: abs(like.get(name, np.inf) / value - 1) <= 0.1 for name, value in bad[label].items()}
         for label, like in named.items()
         if label in bad
+    ]
+    return Outcome(
+        len(named.keys() & bad),
+        len(named.keys() - bad),
+        sum(all(one.values()) for one in right),
+        sum(one["mass"] for one in right),
     )
-    return Outcome(len(named.keys() & bad), len(named.keys() - bad), found)
 
 
 SWEEP = (1.01, 1.02, 1.05, 1.1, 1.2)
@@ -218,10 +229,12 @@ Two of the machines are not what their label says: in how many seeds exactly the
 and how many good machines were named in all of them. *Swapped* have each other's labels, masses
 that differ by half at least, while every entry of [A - I, B] of every machine is off by 5 % (a
 standard deviation) and states are seen as multiples of 0.02. *Context* counts the
-swapped machines whose best-fitting context is within 10 % of the true one, in all its values.
+swapped machines whose best-fitting context is within 10 % of the true one: in its mass, and in all
+its values. With entries off by 5 %, the stiffness of one mass on a spring is within 10 % for 87 %
+of the machines, if [A, B] is known exactly.
 
-| fleet | fault | exactly both named | good machines named | context within 10 % |
-|---|---|---|---|---|
+| fleet | fault | exactly both named | good machines named | context: mass | all of it |
+|---|---|---|---|---|---|
 """
 NOTES = """
 ## No fault
@@ -247,25 +260,37 @@ The true mass is the label's times the factor; the first actuator's gain is divi
 
 def write(quick: bool) -> None:
     """Run everything; write the page and its figure."""
+    clqr.set_threads(1)
+    pool = ProcessPoolExecutor(2)
+
+    def outcomes(
+        name: str, fault: str, factor: float, seeds: range, look: Look = CLEAN["exact"]
+    ) -> list[Outcome]:
+        jobs = [pool.submit(outcome, name, fault, factor, seed, look) for seed in seeds]
+        return [job.result() for job in jobs]
+
     seeds = range(100, 102) if quick else range(100, 100 + SEEDS)
     fewer = seeds[: max(2, len(seeds) // 2)]
-    text, kinds = TEXT, {name: make() for name, make in FLEETS.items()}
+    text = TEXT
     faults = [("mass", 2.0), ("mass", 0.5), ("actuator", 0.5), ("swap", 1.0)]
-    for name, kind in track(kinds.items(), "two of forty"):
+    for name in track(FLEETS, "two of forty"):
         for fault, factor in faults:
             look = CLEAN["5 % variation, quantised" if fault == "swap" else "exact"]
-            found = [outcome(kind, fault, factor, seed, look) for seed in seeds]
+            found = outcomes(name, fault, factor, seeds, look)
             exact = sum(one.hits == 2 and not one.wrong for one in found)
             wrong = sum(one.wrong for one in found)
             what = "swapped" if fault == "swap" else f"{fault} × {factor:g}"
-            context = f"{sum(one.found for one in found)} of {2 * len(seeds)}"
-            context = context if fault == "swap" else ""
+            context = [
+                f"{sum(each)} of {2 * len(seeds)}" if fault == "swap" else ""
+                for each in ([one.masses for one in found], [one.found for one in found])
+            ]
+            context = " | ".join(context)
             text += f"| {name} | {what} | {exact} of {len(seeds)} | {wrong} | {context} |\n"
     text += NOTES.format(seeds=len(seeds), looks=" | ".join(CLEAN), dashes="---|" * len(CLEAN))
-    for name, kind in track(kinds.items(), "no fault"):
+    for name in track(FLEETS, "no fault"):
         cells = []
         for look in CLEAN.values():
-            found = [outcome(kind, "none", 1.0, 900 + seed, look) for seed in seeds]
+            found = outcomes(name, "none", 1.0, shifted(seeds, 900), look)
             named = [one.hits + one.wrong for one in found]
             cells.append(f"{sum(named)}, {sum(n > 0 for n in named)}")
         text += f"| {name} | " + " | ".join(cells) + " |\n"
@@ -273,12 +298,12 @@ def write(quick: bool) -> None:
     text += "| fleet, fault | " + " | ".join(f"{f:g}" for f in SWEEP) + " |\n"
     text += "|---" * (len(SWEEP) + 1) + "|\n"
     curves = {}
-    for name, kind in track(kinds.items(), "how small"):
+    for name in track(FLEETS, "how small"):
         for fault in FAULTS:
             shares = []
             for factor in SWEEP:
                 size = factor if fault == "mass" else 1 / factor
-                found = [outcome(kind, fault, size, 2000 + seed) for seed in fewer]
+                found = outcomes(name, fault, size, shifted(fewer, 2000))
                 shares.append(sum(f.hits == 2 and not f.wrong for f in found) / len(fewer))
             curves[name, fault] = shares
             text += f"| {name}, {fault} | " + " | ".join(f"{s:.2f}" for s in shares) + " |\n"
@@ -287,6 +312,11 @@ def write(quick: bool) -> None:
         return
     draw(curves)
     write_section("certificates", "misfit", text)
+
+
+def shifted(seeds: range, by: int) -> range:
+    """Other seeds."""
+    return range(seeds.start + by, seeds.stop + by)
 
 
 def draw(curves: dict[tuple[str, str], list[float]]) -> None:

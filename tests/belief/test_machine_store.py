@@ -8,6 +8,7 @@ from numpy import ndarray as Array
 from numpy.random import default_rng
 
 from contextual_lqr import Decoder, FeatureContext, InputError, Trajectory
+from contextual_lqr.belief import machine_store
 from contextual_lqr.belief.machine_store import MachineStore
 from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 
@@ -24,7 +25,8 @@ def store_of(decoder: Decoder) -> MachineStore:
 def grams(decoder: Decoder) -> dict[str, Array]:
     """TᵀT of each labelled machine: the same for every factor of the same rows."""
     store = store_of(decoder)
-    return dict(zip(store.labels, store.factors().swapaxes(1, 2) @ store.factors(), strict=True))
+    T, _, _ = store.tested(decoder.context_map)
+    return dict(zip(store.labels, T.swapaxes(1, 2) @ T, strict=True))
 
 
 def rows_of(one: Trajectory) -> tuple[Array, Array, Array]:
@@ -110,7 +112,12 @@ def test_a_file_carries_machines(tmp_path: Path, runs: list[Trajectory]) -> None
     decoder.save(tmp_path / "fleet.decoder")
     again = Decoder.load(tmp_path / "fleet.decoder")
     assert store_of(again).labels == store_of(decoder).labels
-    np.testing.assert_array_equal(store_of(again).factors(), store_of(decoder).factors())
+    for a, b in zip(
+        store_of(again).tested(again.context_map),
+        store_of(decoder).tested(decoder.context_map),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(a, b)
     np.testing.assert_array_equal(again.deviations, decoder.deviations)
     # One more without a label is a machine of its own, there as here.
     again.update(contexts(6)[0], runs[1])
@@ -156,3 +163,40 @@ def test_a_decoder_without_some_machines_is_one_that_never_saw_them() -> None:
     assert whole.rows == 6 * 14  # it stays as it was
     left.update(*played)  # what was set aside, or not, has been learnt
     assert left.repeats == 1
+
+
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_of_later_machines_their_own_rows_alone(
+    most: int, runs: list[Trajectory], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However they come in, and however often; the population is the same as of all columns."""
+    whole = new()
+    for name in ("a", "b", "c"):
+        i = "abc".index(name)
+        whole.update(contexts(3)[i], runs[i], machine=name)
+        whole.update(contexts(3)[i], runs[(i + 1) % 3], machine=name)
+    monkeypatch.setattr(machine_store, "TESTED", most)
+    by_run, by_rows, merged, other = (new() for _ in range(4))
+    for i, name in enumerate("abc"):
+        for k, run in enumerate((runs[i], runs[(i + 1) % 3])):
+            by_run.update(contexts(3)[i], run, machine=name)
+            by_rows.update_rows([contexts(3)[i]] * len(run), *rows_of(run), machine=name)
+            (other if k else merged).update(contexts(3)[i], run, machine=name)
+    merged.merge(other)
+    by_run.save(tmp_path / "few.decoder")
+    again = Decoder.load(tmp_path / "few.decoder")
+    expected = store_of(whole).regressions(whole.context_map)
+    for decoder in (by_run, by_rows, merged, again):
+        store = store_of(decoder)
+        assert store.labels == ["a", "b", "c"]
+        assert len(store.some([0, 2])) == 2
+        found = store.regressions(decoder.context_map)
+        for name in ("R", "F"):  # as squares: rows of a factor have a sign
+            a, b = getattr(found, name), getattr(expected, name)
+            np.testing.assert_allclose(
+                found.R.swapaxes(1, 2) @ a, expected.R.swapaxes(1, 2) @ b, rtol=1e-9, atol=1e-10
+            )
+        np.testing.assert_allclose(found.rss, expected.rss, rtol=1e-9)
+        np.testing.assert_array_equal(found.rows, expected.rows)
+        if most:
+            assert len(store.tested(decoder.context_map)[0]) == most

@@ -12,7 +12,7 @@ from contextual_lqr import FeatureContext, InputError
 from contextual_lqr.belief.machine_factors import Belief
 from contextual_lqr.data import FittedFleet, fit, fitting, misfit
 from contextual_lqr.data.context_search import least_context
-from contextual_lqr.data.misfit import _Fleet, _Test
+from contextual_lqr.data.outliers import Outliers, OutlierTest, Units, distances
 from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write
 
 
@@ -195,26 +195,53 @@ def test_design_does_not_trust_where_many_stand_out(
 
 def test_distances_against_the_plain_formula() -> None:
     rng = np.random.default_rng(0)
-    frame = cart_rows(masses(3, 12), 4)
-    done = fit_frame(frame)
-    fleet = _Fleet(done, done.population.factors)
-    n, y, d = fleet.factors.F.shape
-    root = rng.normal(size=(n, d, y, y))
-    belief = Belief(rng.normal(size=(n, d, y)), root @ root.swapaxes(-1, -2))
-    noise = rng.uniform(0.1, 2, (n, d))
-    delta, size = fleet.distances(fleet.factors, belief, noise)
+    done = fit_frame(cart_rows(masses(3, 12), 4))
+    fleet = Outliers(done, done.population.factors)
+    n, y, _ = fleet.factors.F.shape
+    root = rng.normal(size=(n, 1, y, y))
+    belief = Belief(rng.normal(size=(n, 1, y)), root @ root.swapaxes(-1, -2))
+    noise = rng.uniform(0.1, 2, n)
+    delta, size = distances(fleet.factors.R, fleet.factors.F[..., 1], belief, noise)
     for i in range(n):
-        for r in range(d):
-            R = fleet.factors.R[i]
-            cov = noise[i, r] * np.eye(y) + R @ belief.covariances[i, r] @ R.T
-            off = fleet.factors.F[i, :, r] - R @ belief.means[i, r]
-            assert delta[i, r] == pytest.approx(off @ np.linalg.solve(cov, off), rel=1e-6)
-            expected = np.linalg.slogdet(cov / noise[i, r])[1]
-            assert size[i, r] == pytest.approx(expected, rel=1e-6)
-    F, p = fleet.tails(delta, fleet.factors.rows, done.population)
-    free = np.where(done.population.deviating, n - y, 10.0)  # few machines; heavy tails
-    assert np.allclose(p, stats.f.sf(delta / y, y, free))
-    assert np.allclose(F, delta / y)
+        R = fleet.factors.R[i]
+        cov = noise[i] * np.eye(y) + R @ belief.covariances[i, 0] @ R.T
+        off = fleet.factors.F[i, :, 1] - R @ belief.means[i, 0]
+        assert delta[i] == pytest.approx(off @ np.linalg.solve(cov, off), rel=1e-6)
+        expected = np.linalg.slogdet(cov / noise[i])[1]
+        assert size[i] == pytest.approx(expected, rel=1e-6)
+    test = fleet.tested(np.ones(n, bool))
+    deviating = [row.population.deviating.any() for row in test.rows]
+    free = np.where(deviating, n - y, 10.0)  # few machines; heavy tails
+    assert np.allclose(test.p, stats.f.sf(test.F, y, free))
+    assert np.allclose(test.F, np.stack([row.delta for row in test.rows], 1) / y)
+
+
+def test_units_are_what_the_context_contributes_over_the_usual() -> None:
+    carts = FeatureContext(["1", "1/mass"], states=1, inputs=1)
+    maps = carts.matrices({"mass": [1.0, 2.0, 4.0]})
+    units = Units.of(maps, np.array([0.9, 0.0, -0.3, 5.0]))  # 1 and 1/mass times [x; u]
+    usual = np.sqrt((1 + 1 / 4 + 1 / 16) / 3)
+    expected = np.maximum(np.array([1, 1 / 2, 1 / 4]) / usual, 0.25)
+    assert np.allclose(units(maps), expected[:, None])
+    assert np.allclose(units(carts.matrices({"mass": [0.5, 100.0]})), [[2 / usual] * 2, [0.25] * 2])
+    assert np.allclose(Units.of(maps, np.zeros(4))(maps), 1)  # alike
+
+
+def test_a_row_in_other_units_is_the_same_test() -> None:
+    """With one unit for all machines, whatever it is, nothing changes."""
+    frame, _ = differing_carts(2, quantum=0)
+    done = fit_frame(frame)
+    fleet, everyone = Outliers(done, done.population.factors), np.ones(40, bool)
+    alike = fleet._row(1, everyone, Units.of(fleet.factors.maps, np.zeros(6)))
+
+    class Thirty(Units):
+        def __call__(self, maps):  # type: ignore[no-untyped-def]
+            return np.full((len(maps), maps.shape[2]), 30.0)
+
+    scaled = fleet._row(1, everyone, Thirty.of(fleet.factors.maps, np.zeros(6)))
+    assert alike.population.deviating.all()
+    assert np.allclose(alike.delta, scaled.delta, rtol=1e-4)
+    assert np.allclose(alike.others.covariances, scaled.others.covariances, rtol=1e-3, atol=1e-12)
 
 
 def fit_frame(frame: pl.DataFrame):  # type: ignore[no-untyped-def]
@@ -245,12 +272,19 @@ def test_units_change_nothing(unit: float, tmp_path: Path) -> None:
         assert a.p_value == pytest.approx(b.p_value, rel=0.05)
 
 
-def test_holm_by_hand() -> None:
-    p = np.array([0.005, 0.45, 0.01, 0.01])
-    reference = fit_frame(cart_rows(masses(3, 4), 4)).population
-    nothing = Belief(np.zeros((4, 2, 3)), np.zeros((4, 2, 3, 3)))
-    test = _Test(reference, nothing, np.ones(2), np.ones((4, 2)), np.stack((p, np.ones(4)), 1))
-    assert np.allclose(test.corrected, [0.04, 0.9, 0.06, 0.06])
+def test_holm_and_cauchy_by_hand() -> None:
+    each = np.array([0.005, 0.45, 0.01, 0.01])
+    test = OutlierTest((), np.ones((4, 1)), each[:, None])
+    assert np.allclose(test.each, each)
+    assert np.allclose(test.corrected, [0.02, 0.45, 0.03, 0.03])
+    # Of d states, one small p-value counts d times as large, two alike half of that.
+    both = OutlierTest(
+        (), np.ones((2, 4)), np.array([[1e-6, 0.9, 0.5, 0.7], [1e-6, 1e-6, 1.0, 0.0]])
+    )
+    assert np.allclose(both.each[0], 4e-6)
+    assert both.each[1] == pytest.approx(0, abs=1e-200)
+    two = OutlierTest((), np.ones((1, 4)), np.array([[1e-6, 1e-6, 1.0, 0.7]]))
+    assert np.allclose(two.each, 2e-6)
 
 
 def test_the_least_context() -> None:

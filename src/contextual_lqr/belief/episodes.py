@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.factors import block_rows
@@ -96,6 +96,23 @@ def sized_for(context_map: ContextMap, trajectory: Trajectory, name: str) -> Con
         f"{name} has states of {d} coordinates and inputs of {m}, but the decoder is for "
         f"{context_map.states} and {context_map.inputs}"
     )
+
+
+class RowLabels(NamedTuple):
+    """The machines of a table's rows: row i is of `names[codes[i]]`; None is without a label."""
+
+    codes: Int64[Array, " n"]
+    names: Sequence[str | None]
+
+    @classmethod
+    def of(cls, machine: Any, count: int) -> RowLabels:
+        """One label for all rows, or one for each."""
+        if isinstance(machine, RowLabels):
+            return machine
+        numbers: dict[str | None, int] = {}
+        labels = machine_labels(machine, count, "rows")
+        codes = [numbers.setdefault(label, len(numbers)) for label in labels]
+        return cls(np.array(codes, np.int64), list(numbers))
 
 
 def machine_labels(machine: Any, count: int, of: str) -> list[str | None]:

@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.episodes import (
     Group,
+    RowLabels,
     alone,
     grouped,
     machine_labels,
@@ -255,7 +256,7 @@ class FleetData(Locked):
         *,
         chosen: Int64[Array, " some"] | None = None,
         episodes: int = 0,
-        machine: str | Sequence[str | None] | None = None,
+        machine: str | Sequence[str | None] | RowLabels | None = None,
         allow_repeats: bool = False,
         digests: UInt64[Array, " stretches"] | None = None,
     ) -> None:
@@ -282,8 +283,8 @@ class FleetData(Locked):
             # Perhaps for a row that is not chosen.
             few = {name: np.asarray(contexts[name])[chosen] for name in contexts}
             parts = ([one[chosen] for one in some] for some in (states, inputs, next_states))
-            if machine is not None and not isinstance(machine, str):
-                machine = [machine[i] for i in chosen.tolist()]
+            codes, names = RowLabels.of(machine, len(states[0]))
+            machine = RowLabels(codes[chosen], names)
             return self.update_columns(
                 few,
                 *parts,
@@ -292,7 +293,7 @@ class FleetData(Locked):
                 allow_repeats=allow_repeats,
                 digests=digests,
             )
-        labels = machine_labels(machine, len(states[0]), "rows")
+        labels = RowLabels.of(machine, len(states[0]))
         columns = [*z, *next_states]
         data, used, ignored = tall_triangle(columns, chosen, self._limit), count, 0
         if digests is None:

@@ -67,8 +67,8 @@ class FleetMachines:
         """The factor of all rows [z x'], z = G y, and how many they are."""
         store = self._changing(context_map)
         y = store.states + store.inputs
-        T, G = store.factors(), store.matrices(context_map)
-        rows = np.concatenate((T[..., :y] @ G.swapaxes(1, 2), T[..., 3 * y :]), -1)
+        T, G = store.own_factors(), store.matrices(context_map)
+        rows = np.concatenate((T[..., :y] @ G.swapaxes(1, 2), T[..., y:]), -1)
         return triangle(rows.reshape(-1, rows.shape[-1])), int(store.counts.sum())
 
     def add_episodes(
@@ -85,7 +85,7 @@ class FleetMachines:
             for i, x, u in zip(members.tolist(), group.states, group.inputs, strict=True):
                 rows = lagged_rows(x, u)
                 rows = rows[np.abs(rows).max(1) <= limit]
-                store.add(labels[i], context_map.condensed(G[i]), triangle(rows), len(rows))
+                store.add(labels[i], context_map.condensed(G[i]), rows, len(rows))
 
     def add_columns(self, context_map: ContextMap, *table: Any) -> None:
         """Hold what each machine has shown in a table, as `MachineStore.add_columns` takes it."""

@@ -36,7 +36,7 @@ class MachineBelief(Displayed):
     noise
         The covariance of a step's noise, (d, d), a diagonal matrix.
     degrees
-        The degrees of freedom of each row's variance, (d,).
+        The degrees of freedom of each row's variance, (d,), or (..., d) where machines differ.
     identified
         Whether there are as many observations as unknowns, so that this is more than the prior.
     """
@@ -44,12 +44,14 @@ class MachineBelief(Displayed):
     mean: Float[Array, "*batch d y"]
     covariances: Float[Array, "*batch d y y"]
     noise: Float[Array, "d d"]
-    degrees: Float[Array, " d"]
+    degrees: Float[Array, "*machines d"]
     identified: bool = True
 
     def __getitem__(self, member: int | slice) -> MachineBelief:
         """One machine of the batch, or some of them."""
-        return replace(self, mean=self.mean[member], covariances=self.covariances[member])
+        degrees = self.degrees if self.degrees.ndim == 1 else self.degrees[member]
+        mean, covariances = self.mean[member], self.covariances[member]
+        return replace(self, mean=mean, covariances=covariances, degrees=degrees)
 
     def with_noise(self, noise: Float[Array, "d d"]) -> MachineBelief:
         """The same machine, its noise known."""

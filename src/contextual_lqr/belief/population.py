@@ -58,10 +58,13 @@ class Population:
         ridge: Float[Array, " p"],
         given: Float[Array, "d y y"] | None = None,
         informed: Prior | None = None,
+        *,
+        robust: bool = True,
     ) -> Population:
         """Estimate the deviations, unless they are given, and the law that they leave.
 
-        The law has a ridge, or a prior if that is `informed`.
+        The law has a ridge, or a prior if that is `informed`. `robust` sets aside machines far
+        beyond the others.
         """
         N, p, y = factors.maps.shape
         d = factors.F.shape[2]
@@ -73,10 +76,10 @@ class Population:
         # A row that is given is the same for all machines. Whether data contradict it is tested in
         # certificates/misspecification.py; to estimate how would be to learn it after all.
         skip = np.isin(np.arange(d), list(known))
-        found = estimate_deviations(factors, known=rows, skip=skip, shrinkage=prior)
+        found = estimate_deviations(factors, known=rows, skip=skip, robust=robust, shrinkage=prior)
         S = found.covariances if given is None else given
         found = replace(found, covariances=S)
-        weights = machine_weights(factors, found)
+        weights = machine_weights(factors, found) if robust else np.ones((N, d))
         whitened = whitened_rows(factors, S, found.variances, weights)
         if informed is None:
             pooled = pool(whitened, prior=np.sqrt(ridge))
@@ -116,10 +119,15 @@ class Population:
         mean, covariances = law.mean.copy(), law.covariances.copy()
         mean[..., rows, :] = found.means[..., rows, :]
         covariances[..., rows, :, :] = found.covariances[..., rows, :, :]
-        noise, degrees = law.noise.copy(), law.degrees.copy()
+        noise, degrees = law.noise.copy(), np.broadcast_to(law.degrees, mean.shape[:-1]).copy()
         at = np.flatnonzero(rows)
         noise[at, at] = np.where(noise[at, at] > 0, self.variances[rows], 0.0)
-        degrees[rows] = np.minimum(law.degrees[rows], self.degrees[rows])
+        told = np.broadcast_to(self.degrees, degrees.shape).copy()
+        if seen:
+            told.reshape(-1, told.shape[-1])[seen] = self.own_degrees(
+                np.array([own[k] for k in seen])
+            )
+        degrees[..., rows] = np.minimum(degrees[..., rows], told[..., rows])
         return MachineBelief(mean, covariances, noise, degrees, law.identified)
 
     def others(self, chosen: Array | slice = slice(None)) -> Belief:
@@ -137,6 +145,11 @@ class Population:
             found.means[:, r] = row @ some.maps
             found.covariances[:, r] = self.deviations[r]
         return found
+
+    def own_degrees(self, chosen: Array | slice = slice(None)) -> Float[Array, "n d"]:
+        """The degrees once each has shown its own rows: more by as many numbers as these fix."""
+        told = np.minimum(self.factors.rows[chosen], self.factors.R.shape[1])
+        return np.asarray(self.degrees + told[:, None])
 
     def own(
         self,

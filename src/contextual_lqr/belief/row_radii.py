@@ -122,6 +122,7 @@ def plausible_machines(
     n, d, y = belief.mean.shape
     triangles, reach = np.broadcast_to(T, (n, d, y, y)).copy(), radii.rows.copy()
     triangles[:, rows] = belief.roots[:, rows].swapaxes(-1, -2)
-    quantiles = fdtri(y, belief.degrees[rows], 1 - delta / d)
+    degrees = belief.degrees.reshape(-1, d).min(0)  # one reach for all
+    quantiles = fdtri(y, degrees[rows], 1 - delta / d)
     reach[rows] = np.sqrt(y * quantiles)
     return PlausibleMachines(belief.mean, triangles, reach, False, cost, start)

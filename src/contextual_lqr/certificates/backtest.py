@@ -234,7 +234,9 @@ class _Backtest:
         self.findings = findings_of(decoder)
         self.law = decoder.law(population.factors.maps[chosen])
         self.others = self._believed(population.others(chosen))
-        self.truths = self._believed(population.own(chosen)).draw(_DRAWS, np.random.default_rng(1))
+        self.truths = self._believed(population.own(chosen), own=True).draw(
+            _DRAWS, np.random.default_rng(1)
+        )
         self.best = np.asarray(optimal_cost(self.truths, cost, start))
         levels = HEDGES if population.deviating.any() else (0.0,)
         self.hedge = min(levels, key=self._loss)
@@ -242,7 +244,7 @@ class _Backtest:
     def with_own(self, steps: int) -> MachineBelief:
         """What is believed about each once it has shown so many steps of its own."""
         return self._believed(
-            self.population.own(self.chosen, steps=steps, rng=np.random.default_rng(3))
+            self.population.own(self.chosen, steps=steps, rng=np.random.default_rng(3)), own=True
         )
 
     def tried(self, belief: MachineBelief) -> _Tried:
@@ -274,11 +276,12 @@ class _Backtest:
         paid = np.asarray(policy_cost(policy, self.truths, self.cost, self.start))
         return float(np.minimum(relative_excess(paid, self.best).mean(0), EXPLODED).mean())
 
-    def _believed(self, found: Belief) -> MachineBelief:
+    def _believed(self, found: Belief, own: bool = False) -> MachineBelief:
         """The belief about each machine from the population, for all rows of [A, B]."""
         law, population = self.law, self.population
         noise = np.diag(np.where(np.diagonal(law.noise) > 0, population.variances, 0.0))
-        degrees = np.minimum(law.degrees, population.degrees)
+        told = population.own_degrees(self.chosen) if own else population.degrees
+        degrees = np.minimum(law.degrees, told)
         return MachineBelief(found.means, found.covariances, noise, degrees, law.identified)
 
 

@@ -33,7 +33,7 @@ def findings_of(decoder: Decoder) -> tuple[Finding, ...]:
     """
     kept, store, population = decoder.kept, decoder.store, decoder.population
     if "findings" not in kept and store is not None and population is not None:
-        told = store.factors(), store.counts, store.matrices(decoder.context_map)
+        told = store.tested(decoder.context_map)
         if population.deviating.any():
             found = misspecification(*told, known=decoder.known)
         else:

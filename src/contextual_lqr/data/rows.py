@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Bool, Int, Num, UInt64
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.episodes import RowLabels
 from contextual_lqr.belief.evidence import text_hashes
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.screening import BadRows
@@ -48,6 +49,15 @@ class Labels:
         """The labels themselves."""
         codes = self.codes.tolist()
         return [str(code) if self.names is None else self.names[code] for code in codes]
+
+    @property
+    def named(self) -> RowLabels:
+        """The same for a decoder."""
+        codes, names = self.codes, self.names
+        if names is None:
+            values, codes = np.unique(codes, return_inverse=True)
+            names = Labels(values).text
+        return RowLabels(codes.astype(np.int64, copy=False), names)
 
     def hashes(self) -> UInt64[Array, " n"]:
         """A hash of each label."""

@@ -112,7 +112,7 @@ class Transitions:
         then = {name: column[1:] for name, column in self.rows.values.items()}
         episodes = int(np.count_nonzero(self.begins))
         labels = self.rows.machine
-        machine = None if labels is None else labels[np.arange(len(labels.codes) - 1)].text
+        machine = None if labels is None else labels[:-1].named
         decoder.update_columns(
             *self._sides(now, then),
             chosen=self.at,
