@@ -1,7 +1,9 @@
 """A decoder about its prior: what it knew before data, and the regression about that.
 
-With `scales` alone the prior has natural sizes, and the features have theirs from the contexts that
-were logged; before data, within declared bounds; without such, at the one machine asked about.
+With `scales` alone machines are expected to stay where they are, [A, B] = [I, 0], as they do when
+sampled often enough, give or take changes of natural sizes. The features have theirs from the
+contexts that were logged; before data, within declared bounds; without such, at the one machine
+asked about.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def prior_of(decoder: Decoder, G: Float[Array, "p y"] | None = None) -> Prior | 
     usual = _usual_matrix(decoder)
     if usual is None:
         usual = np.ones((p, len(decoder.scales))) if G is None else np.abs(G)
-    prior = Prior.natural(usual, decoder.scales, d)
+    law = decoder.context_map.persistence
+    prior = Prior.natural(usual, decoder.scales, np.zeros((d, p)) if law is None else law)
     return with_known_rows(prior, decoder.known, decoder.context_map.shape)[0]
 
 

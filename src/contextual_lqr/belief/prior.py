@@ -176,12 +176,14 @@ class Prior(Displayed):
         return prior
 
     @classmethod
-    def natural(cls, G: Float[Array, "p y"], scales: Float[Array, " y"], d: int) -> Prior:
-        """Nothing but sizes: entries of Θ about 0, of s_r / (ζ_j √p) at a usual G."""
+    def natural(
+        cls, G: Float[Array, "p y"], scales: Float[Array, " y"], law: Float[Array, "d p"]
+    ) -> Prior:
+        """Nothing but sizes: entries of Θ about this law, give or take s_r / (ζ_j √p)."""
         columns = np.linalg.norm(G * scales, axis=1)
         columns = np.where(columns > 0, columns, columns.max(initial=0.0) or 1.0)
-        spread = scales[:d, None] / columns / np.sqrt(len(columns))
-        return cls(np.zeros(spread.shape), _diagonal(spread))
+        spread = scales[: len(law), None] / columns / np.sqrt(len(columns))
+        return cls(law, _diagonal(spread))
 
     def knowing(self, row: int, direction: ArrayLike, value: float, off: float = 0.0) -> Prior:
         """The same once direction · Θ[row] is known to be `value`, give or take `off`.

@@ -24,7 +24,7 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.machine_factors import triangles
 from contextual_lqr.belief.prior import Prior
 
-_WORTH = 4.0
+_WORTH = 1.0
 _ROUNDS = 200
 _SETTLED = 1e-10
 _CERTAIN = 1e9  # degrees of freedom that are as good as infinite

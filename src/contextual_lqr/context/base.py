@@ -13,7 +13,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -106,6 +106,33 @@ class ContextMap(ABC):
             raise InputError(f"there are {len(states[0])} rows, but {len(G)} contexts")
         moves = np.stack((*states, *inputs), 1)
         return list((G @ moves[..., None])[..., 0].T)
+
+    @cached_property
+    def persistence(self) -> Float[Array, "d p"] | None:
+        """Θ of machines that stay where they are, Θ G(c) = [I, 0] whatever the context c.
+
+        Rows for which there is no such Θ are 0; None if contexts have no names.
+        """
+        if self.shape is None or not self.bounds:
+            return None
+        rng, (p, d, m) = np.random.default_rng(0), self.shape
+        values = {}
+        for name, (low, high) in self.bounds.items():
+            finite = np.isfinite([low, high]).all()
+            drawn = rng.uniform(0.5, 2.0, p + 2) if not finite else rng.random(p + 2)
+            values[name] = low + (high - low) * drawn if finite else np.clip(drawn, low, high)
+        try:
+            G = np.concatenate(list(self.matrices(values)), axis=1)
+        except ContextError:
+            return None
+        sizes = np.linalg.norm(G, axis=1, keepdims=True)
+        sizes = np.where(sizes > 0, sizes, 1.0)
+        stay = np.tile(np.eye(d, d + m), p + 2)
+        theta = np.linalg.lstsq((G / sizes).T, stay.T, rcond=1e-12)[0].T
+        exact = np.abs(theta @ (G / sizes) - stay).max(1) <= 1e-9
+        theta[~exact] = 0.0
+        theta[np.abs(theta) <= 1e-9 * np.abs(theta).max(initial=1e-300)] = 0.0
+        return np.asarray(theta / sizes.T)
 
     def outside(self, context: Any) -> str:
         """Which values of a context lie outside their declared bounds, in words; "" if none."""

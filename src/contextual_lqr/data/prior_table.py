@@ -68,7 +68,9 @@ def read_prior(
             prior = Prior.nominal(context_map, A, B, table["context"], scales, off)
         else:
             matrices = context_map.matrices(sampled_contexts(file.contexts))
-            prior = Prior.natural(middle_of(*range_of(matrices)), scales, d)
+            law = context_map.persistence
+            law = np.zeros((d, matrices.shape[1])) if law is None else law
+            prior = Prior.natural(middle_of(*range_of(matrices)), scales, law)
     if prior is None:
         return None
     return _with_entries(file, prior, context_map)

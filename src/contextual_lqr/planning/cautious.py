@@ -22,6 +22,8 @@ from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 from contextual_lqr.planning.problem import Choice, PlanningProblem
 
 _LARGEST = float(np.finfo(float).max)
+_BOLDEST = 4.0  # the square of the most by which an input may outdo what is unknown anyway
+_RUINOUS = 100.0  # times the best: what doing nothing may cost
 
 
 @dataclass(frozen=True)
@@ -45,8 +47,11 @@ class Cautious:
 
     When every step is planned anew (`next_input`): the estimate's LQR policy, hedged by
     `step_aversion`, its input shrunk so that the unknown part of its effect is at most `trust`
-    noises (`early_trust` before there are as many rows as unknowns), and a dither of at most
-    `step_probe` noises within the same budget.
+    noises (`early_trust` before there are as many rows as unknowns), and to what is best for the
+    next state if [A, B] is off by a deviation. The dither is at most `step_probe` noises, within
+    the same budget. Where doing nothing would be ruinous, a runaway is fought: inputs may then be
+    as bold, and probes `probe_drift` times as bold, as what is unknown of where the machine goes by
+    itself.
 
     Parameters
     ----------
@@ -67,7 +72,7 @@ class Cautious:
         What no state may exceed: a number, or one for each coordinate.
     confidence : float
         The share of the plausible machines that must keep the limit.
-    step_aversion, trust, early_trust, step_probe : float
+    step_aversion, trust, early_trust, step_probe, probe_drift : float
         The same for single steps.
     """
 
@@ -81,10 +86,11 @@ class Cautious:
     budget: float = 0.3
     state_limit: float | tuple[float, ...] | None = None
     confidence: float = 0.95
-    step_aversion: float = 0.1
+    step_aversion: float = 0.3
     trust: float = 3.0
     early_trust: float = 1.0
     step_probe: float = 1.25
+    probe_drift: float = 0.3
 
     def __post_init__(self) -> None:
         require(self.draws >= 1 and self.stress >= 0, "draws must be at least 1, stress at least 0")
@@ -92,7 +98,7 @@ class Cautious:
             value = getattr(self, name)
             require(0 < value < 1, f"{name} must be between 0 and 1, not {value!r}")
         sizes = ("stretch", "max_cost_ratio", "probe", "budget", "trust", "early_trust")
-        for name in (*sizes, "step_aversion", "step_probe"):
+        for name in (*sizes, "step_aversion", "step_probe", "probe_drift"):
             value = getattr(self, name)
             require(0 <= value < np.inf, f"{name} must be a number of at least 0, not {value!r}")
         aversions = as_numbers("aversions", self.aversions, "(n,)", 1)
@@ -174,16 +180,31 @@ class Cautious:
         self._require_limit(len(x))
         d, steps = cost.state_size, cost.horizon - 1
         expected, Y = belief.system, belief.prediction_gram
-        unknown = Y[d:, d:]
+        unknown, S = Y[d:, d:], _inverse(Y[d:, d:])
         both = solve(expected, cost, uncertainty=_uncertainty(belief, (self.step_aversion, 0.0)))
-        S, size = _inverse(unknown), self.step_probe**2
         u = np.zeros(cost.input_size)
+        drift = float(x @ Y[:d, :d] @ x)  # of where the machine goes by itself, what is unknown
+        size = self.step_probe**2
         if both.solved.all():
-            u = both.policy.gains[0, 0] @ x
-            trust = self.trust if belief.identified else self.early_trust
-            u = u * min(1.0, trust / _length(u, unknown))
-        if belief.identified and both.solved.all():
             hedged, certain = np.asarray(both.cost(x))
+            nothing = LinearPolicy(np.zeros_like(both.policy.gains[0]))
+            idle = float(policy_cost(nothing, expected, cost, x))
+            # Where doing nothing is ruinous, inputs may be as bold as what is unknown anyway.
+            ruin = idle / (_RUINOUS * certain) if certain > 0 else 0.0
+            size *= 1 + self.probe_drift**2 * min(ruin, 1.0) * drift
+            trust = self.trust if belief.identified else self.early_trust
+            u = both.policy.gains[0, 0] @ x
+            u = u * min(1.0, trust * np.sqrt(1 + min(ruin, _BOLDEST) * drift) / _length(u, unknown))
+            # Of s u, what minimises E[x'ᵀPx'] + uᵀRu, [A, B] being as uncertain as it is.
+            P = both.value_matrices[1, 1]
+            doubt = np.einsum("rr,rij->ij", P, belief.covariances)
+            steep = cost.R[0] + expected.B.T @ P @ expected.B + doubt[d:, d:]
+            slope = (expected.B.T @ P @ expected.A + doubt[d:, :d]) @ x
+            if cost.N is not None:
+                slope = slope + cost.N[0].T @ x
+            pays, costs = -float(u @ slope), float(u @ steep @ u)
+            if np.isfinite(pays) and 0 < costs < np.inf:
+                u = u * min(max(pays / costs, 0.0), 1.0)
             P = both.value_matrices[0, 1]
             doubt = np.einsum("rr,rij->ij", P, belief.covariances[:, d:, d:])
             curvature = cost.R[0] + expected.B.T @ P @ expected.B + self.step_aversion * doubt
