@@ -125,7 +125,8 @@ class FleetData(Locked):
         trajectory : Trajectory
             What was played.
         machine : str, optional
-            The label of the machine; without one, it is another machine.
+            The label of the machine; without one, it is another machine. With `deviations=None`
+            machines are not kept apart, and labels tell nothing.
         allow_repeats : bool
             Learn from an episode that was learnt before once more, instead of counting it in
             `repeats`.

@@ -90,15 +90,19 @@ class MachineStore:
         whole = self._keeps_all(before) and rows.shape[1] == self.size
         if not whole and rows.shape[1] == self.size:
             rows = rows[:, self._own]
-        factor = triangle(rows)
+        told = rows[:0]
         if before is not None:
-            told = self._unpacked(before)
+            told, count = self._unpacked(before), count + before.rows
             if not whole and self._whole(before):
-                told = triangle(told[:, self._own])
+                told = told[:, self._own]
                 self._tested -= 1
-            factor, count = triangle(told, factor), count + before.rows
+        factor = triangle(told, rows)
         self._tested += whole and before is None
         packed = factor[self._upper if whole else self._upper_own]
+        if before is not None:
+            context = before.context
+        elif not isinstance(key, int):  # the key holds it already
+            context = np.frombuffer(key[1], context.dtype).reshape(context.shape)
         self._machines[key] = Machine(packed, count, context)
 
     def _key(self, label: str | None, context: Array) -> Key:
@@ -164,44 +168,15 @@ class MachineStore:
         for (whole, length), members in by_length.items():
             if whole and whole not in columns:
                 columns[whole] = lagged_columns(states, inputs, next_states, follows)
-            some = [segments[i] for i in members]
-            if whole or not self._add_many(keys, own, members, columns[whole], some, length, limit):
-                for i, segment in zip(members, some, strict=True):
-                    table = np.stack([column[segment] for column in columns[whole]], 1)
-                    table = table[np.abs(table).max(1) <= limit]
-                    self._add(keys[i], own[i], table, len(table))
-
-    def _add_many(
-        self,
-        keys: Sequence[Key],
-        contexts: Sequence[Array],
-        members: Sequence[int],
-        columns: Sequence[Array],
-        segments: Sequence[Int64[Array, " _"]],
-        length: int,
-        limit: float,
-    ) -> bool:
-        """Take in as many rows [y, x'] of each of several machines at once, if that can be done."""
-        n, size = len(members), len(columns)
-        if len({keys[i] for i in members}) < n:
-            return False
-        before = [self._machines.get(keys[i]) for i in members]
-        table = np.zeros((size, n, size + length))  # what was known, then what is new
-        told = [k for k, one in enumerate(before) if one is not None]
-        if told:
-            packed = np.array([one.packed for one in before if one is not None])
-            table[self._upper_own[1][:, None], told, self._upper_own[0][:, None]] = packed.T
-        places = np.concatenate(segments)
-        for own, column in zip(table, columns, strict=True):
-            own[:, size:] = column[places].reshape(n, length)
-        flat = table.reshape(size, -1)
-        found = kernels.factor_blocks(list(flat), None, size + length, limit)
-        if found is None:
-            return False
-        for i, known, own in zip(members, before, found[:, *self._upper_own], strict=True):
-            count = length if known is None else length + known.rows
-            self._machines[keys[i]] = Machine(own.copy(), count, contexts[i])
-        return True
+            places = np.concatenate([segments[i] for i in members])
+            factors = kernels.factor_blocks(columns[whole], places, length, limit)
+            for k, i in enumerate(members):
+                if factors is not None:
+                    self._add(keys[i], own[i], factors[k], length)
+                    continue
+                table = np.stack([column[segments[i]] for column in columns[whole]], 1)
+                table = table[np.abs(table).max(1) <= limit]
+                self._add(keys[i], own[i], table, len(table))
 
     def merge(self, other: MachineStore) -> None:
         """Take in all machines of another store."""
