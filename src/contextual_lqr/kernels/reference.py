@@ -34,7 +34,7 @@ SOLVED, NOT_POSITIVE_DEFINITE, NOT_FINITE, INACCURATE = 0, 1, 2, 3
 
 compiled: str | None = None
 
-_LOSS = 3e-8  # the ε Z, relative to P, from which too many digits are lost
+_LOSS = 1e-8  # the ε Z, relative to P, from which too many digits are lost
 _ZERO = 1e-20  # what is within ε Z of zero is zero, if ε Z is at most that beside the sum's terms
 _DIGITS = 32  # of a Decimal; as the compiled twin has
 

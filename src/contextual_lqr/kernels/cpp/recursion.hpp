@@ -33,7 +33,7 @@ constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
 // are lost (errors of 12 times that were seen). What is within ε E of zero, and ε E at most ZERO of
 // the terms of the sum, is zero.
 constexpr double SIGNS[] = {1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1, 1, 1, -1, 1, -1, -1};
-constexpr double SUSPICION = 5e3, LOSS = 3e-8, ZERO = 1e-20;
+constexpr double SUSPICION = 5e3, LOSS = 1e-8, ZERO = 1e-20;
 
 // Cuts matrices from one block of memory. Run once without a block, it counts what is needed.
 template <class L> struct Arena {
