@@ -54,7 +54,8 @@ def random_case(rng: Generator) -> Case:
     d = int(rng.integers(7, 11) if rng.random() < 0.1 else rng.integers(1, 7))
     H = int(rng.integers(2, 51))
     m = 1 if rng.random() < 0.5 else int(rng.integers(1, d + 1))
-    radius = 10 ** rng.uniform(np.log10(0.5), np.log10(50))
+    least, most = (0.5, 50) if rng.random() < 0.5 else (1, 6)  # where digits begin to go
+    radius = 10 ** rng.uniform(np.log10(least), np.log10(most))
     A, B = rng.normal(size=(d, d)), rng.normal(size=(d, m))
     A *= radius / np.abs(np.linalg.eigvals(A)).max()
     kind = rng.integers(6)

@@ -237,6 +237,30 @@ def test_merge_refuses_pairs_of_another_size() -> None:
     assert snapshot(small) == before
 
 
+@pytest.mark.parametrize("machine", [None, "a"])
+def test_an_episode_that_has_grown_is_learnt_once(machine: str | None) -> None:
+    """Told after three steps, after four, and as a whole; alone and among others."""
+    rng = np.random.default_rng(5)
+    episodes = [episode(rng, H=9) for _ in range(3)]
+    context, whole = episodes[0]
+    parts = [Trajectory(whole.states[: k + 1], whole.inputs[:k]) for k in (3, 4)]
+    right = Decoder(MAP, 1e-4)
+    right.update_many(*map(list, zip(*episodes, strict=True)), machine)
+    grown, together = Decoder(MAP, 1e-4), Decoder(MAP, 1e-4)
+    for part in parts:
+        grown.update(context, part, machine)
+    grown.update_many(*map(list, zip(*episodes, strict=True)), machine)
+    told = [(context, part) for part in parts] + episodes
+    together.update_many(*map(list, zip(*reversed(told), strict=True)), machine)
+    for decoder in (grown, together):
+        assert (decoder.rows, decoder.episodes, decoder.repeats) == (right.rows, 3, 2)
+        np.testing.assert_allclose(decoder.estimate, right.estimate, rtol=1e-9, atol=1e-12)
+        decoder.update(context, whole, machine)
+        assert (decoder.rows, decoder.repeats) == (right.rows, 3)
+    grown.update(context, parts[0], machine)  # a beginning that was told as such
+    assert (grown.rows, grown.repeats) == (right.rows, 4)
+
+
 def test_repeats_are_counted_saved_and_merged(tmp_path: Path) -> None:
     one, other = (episode(np.random.default_rng(i)) for i in (1, 2))
     decoder, elsewhere = learnt([one, one, one]), learnt([other])

@@ -15,30 +15,47 @@ from contextual_lqr.belief.evidence import Digests, episode_digests
 _some = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 20), max_size=30)
 
 
+def some_digests(numbers: np.ndarray) -> np.ndarray:
+    G, x = numbers[:, None, None].astype(float), np.zeros((len(numbers), 2, 1))
+    return episode_digests(G, x, x[:, 1:])[:, 0]
+
+
 def test_an_episode_has_one_digest_alone_and_among_others() -> None:
     rng = np.random.default_rng(1)
-    contexts, states, inputs = rng.normal(size=(50, 2)), rng.normal(size=(50, 4, 3)), np.eye(50)
-    together = episode_digests(contexts, states, inputs)
+    G, x, u = (rng.normal(size=(50, *shape)) for shape in ((2, 5), (4, 3), (3, 2)))
+    together = episode_digests(G, x, u)
     assert together.dtype == np.uint64
-    assert len(set(together.tolist())) == 50
+    assert len(set(together.ravel().tolist())) == 150
     order = rng.permutation(50)
-    again = episode_digests(contexts[order], np.asfortranarray(states[order]), inputs[order])
+    again = episode_digests(G[order], np.asfortranarray(x[order]), u[order])
     assert np.array_equal(again, together[order])
-    for i in (0, 17):
-        alone = episode_digests(contexts[i : i + 1], states[i : i + 1], [inputs[i].tolist()])
-        assert alone == together[i : i + 1]
-    # One last digit more, another shape, numbers on the other side of a border: another episode.
-    changed = states.copy()
-    changed[:, 1, 1] = np.nextafter(changed[:, 1, 1], 9)
+    assert np.array_equal(episode_digests(G[7:8], x[7:8], u[7:8]), together[7:8])
+    assert np.array_equal(episode_digests(G, x[:, :3], u[:, :2]), together[:, :2])  # beginnings
+    # One last digit more, other steps, numbers on the other side of a border: another episode.
+    changed = x.copy()
+    changed[:, 0, 1] = np.nextafter(changed[:, 0, 1], 9)
     for other in (
-        episode_digests(contexts, changed, inputs),
-        episode_digests(contexts, states.reshape(50, 12), inputs),
-        episode_digests(contexts, states, inputs[:, :-1]),
-        episode_digests(contexts[:, :1], np.c_[contexts[:, 1:], states.reshape(50, 12)], inputs),
+        episode_digests(G, changed, u),
+        episode_digests(G, x[:, 1:], u[:, 1:]),
+        episode_digests(G[..., :4], x, u),
+        episode_digests(G, x[..., :2], np.concatenate((u, x[:, 1:, 2:]), -1)),
+        episode_digests(G[:, ::-1], x, u),
     ):
-        assert not set(together.tolist()) & set(other.tolist())
-    assert episode_digests([[-0.0]]) == episode_digests([[0.0]])
-    assert len(episode_digests(np.zeros((0, 3)))) == 0
+        assert not set(together.ravel().tolist()) & set(other.ravel().tolist())
+    assert np.array_equal(episode_digests(-0.0 * G, x, u), episode_digests(0.0 * G, x, u))
+    assert episode_digests(G[:0], x[:0], u[:0]).shape == (0, 3)
+
+
+def test_beginnings_are_found_with_those_of_their_own_list() -> None:
+    rng = np.random.default_rng(4)
+    all_of_them = rng.integers(0, 2**64, (5, 4), np.uint64)
+    digests = Digests()
+    digests.add([all_of_them[0, 1], all_of_them[0, 2], all_of_them[1, 3]])
+    short = all_of_them[2:3, :2]  # of the third, its first two steps
+    assert digests.known_steps([all_of_them, short]).tolist() == [3, 4, 2, 0, 0, 0]
+    many = rng.integers(0, 2**64, 1 << 15, np.uint64)
+    digests.add(many[::100])
+    assert np.array_equal(digests.among(many), np.arange(len(many)) % 100 == 0)
 
 
 @given(st.lists(_some, max_size=5))
@@ -69,7 +86,7 @@ def test_beyond_the_limit_the_smallest_are_kept_in_any_order(
     parts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(evidence, "LIMIT", 100)
-    all_of_them = np.random.default_rng(2).permutation(episode_digests(np.arange(500.0)[:, None]))
+    all_of_them = np.random.default_rng(2).permutation(some_digests(np.arange(500)))
     total = Digests()
     for a, b in pairwise(parts):
         piece = Digests()
@@ -78,7 +95,7 @@ def test_beyond_the_limit_the_smallest_are_kept_in_any_order(
     assert np.array_equal(total.array(), np.sort(all_of_them)[:100])
     assert total.coverage == pytest.approx(0.2, rel=0.3)
     assert total.known(all_of_them).sum() == 100  # what is said to be known is known
-    assert not total.known(episode_digests(np.arange(500.0, 900)[:, None])).any()
+    assert not total.known(some_digests(np.arange(500, 900))).any()
 
 
 def test_a_file_gives_back_the_same_and_refuses_another() -> None:

@@ -51,6 +51,41 @@ def test_of_a_log_that_has_grown_only_what_is_new_is_learnt(tmp_path: Path) -> N
     assert (twice.decoder.rows, twice.decoder.repeats) == (2 * grown.decoder.rows, 20)
 
 
+def assert_learnt_once(found: FittedFleet, whole: FittedFleet) -> None:
+    """As `assert_same`, but that beginnings are known as well."""
+    mine, its = found.decoder, whole.decoder
+    assert (mine.rows, mine.episodes) == (its.rows, its.episodes)
+    assert set(its.evidence.array()) <= set(mine.evidence.array())
+    np.testing.assert_allclose(mine.estimate, its.estimate, rtol=1e-9, atol=1e-12)
+    np.testing.assert_allclose(mine.noise_estimate, its.noise_estimate, atol=1e-12)
+
+
+@pytest.mark.parametrize("stretch", [1, 3, 4096])
+@pytest.mark.parametrize("part", [8, 1 << 20])
+def test_an_episode_that_has_grown_is_learnt_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stretch: int, part: int
+) -> None:
+    monkeypatch.setattr(transitions, "STRETCH", stretch)
+    monkeypatch.setattr(transitions, "_LOOK_BACK", (2, 1 << 60))
+    monkeypatch.setattr(sources, "PART", part)
+    frame = rows(1, MASSES[:3])
+    whole = fit(DESCRIPTION, write(frame, tmp_path / "whole.parquet"))
+    before, last = None, 2 * STEPS
+    for end in (2 * STEPS + 3, 2 * STEPS + 4, 3 * STEPS - 1, 3 * STEPS):
+        log = write(frame[:end], tmp_path / f"{end}.parquet")
+        before = fit(DESCRIPTION, log, into=before)
+        assert before.report is not None
+        new = end - last - (last == 2 * STEPS) + (last == 2 * STEPS) * 2 * (STEPS - 1)
+        assert before.report.transitions - before.report.repeated == new
+        last = end
+    assert_learnt_once(before, whole)
+    # Several copies, as it grew, in one fit; and all of them again.
+    logs = sorted(map(str, tmp_path.glob("*.parquet")))
+    together = fit(DESCRIPTION, logs)
+    assert_learnt_once(together, whole)
+    assert_learnt_once(fit(DESCRIPTION, logs, into=together), whole)
+
+
 _logs = st.fixed_dictionaries(
     {
         "order": st.permutations(range(12)),

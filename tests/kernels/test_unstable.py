@@ -197,6 +197,23 @@ def test_a_start_where_large_terms_cancel(run: Any) -> None:
     assert found.cost[0] == pytest.approx(right, rel=1e-9)
 
 
+def test_the_cheapest_start_of_a_solution() -> None:
+    """From the eigenvector of P with the least eigenvalue, the terms of xᵀPx cancel."""
+    rescued = 0
+    for seed in range(12):
+        rng = default_rng(seed)
+        problem = wild(rng, 5, 1, 20, 10 ** rng.uniform(0.5, 1.7)) | {"noise": np.zeros((5, 5))}
+        cost = QuadraticCost(problem["Q"], problem["R"], problem["N"])
+        solution = solve(LinearSystem(problem["A"], problem["B"]), cost)
+        P = solution.value_matrices[0]
+        x = np.linalg.eigh(P)[1][:, 0]
+        right = float(exact({**problem, "start": x})["cost"])
+        found = solution.cost(np.stack([x, problem["start"]]))[0]
+        assert found == pytest.approx(right, rel=1e-6)
+        rescued += abs(x @ P @ x / right - 1) > 1e-6
+    assert rescued  # P, rounded, does not know it
+
+
 @twins
 @pytest.mark.parametrize("scale", [1e-8, 1.0, 1e12])
 def test_a_cost_of_zero_is_no_lost_digit(run: Any, scale: float) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.factors import block_rows
@@ -51,14 +51,15 @@ def alone(trajectory: Trajectory) -> Group:
     return np.zeros(1, np.int64), _stacked(trajectory.states[None], trajectory.inputs[None])
 
 
-def without_repeats(groups: Sequence[Group], repeated: Bool[Array, " n"]) -> list[Group]:
-    """The groups without the episodes that are repeats, `repeated` in the order of the groups."""
+def without_repeats(groups: Sequence[Group], known: Int64[Array, " n"]) -> list[Group]:
+    """What is new of the groups: all but the first `known` steps of each of their episodes."""
     fresh, place = [], 0
     for members, group in groups:
-        kept = ~repeated[place : place + len(members)]
+        first = known[place : place + len(members)]
         place += len(members)
-        if kept.any():
-            fresh.append((members[kept], _stacked(group.states[kept], group.inputs[kept])))
+        for k in np.unique(first[first < group.inputs.shape[1]]):
+            some = first == k
+            fresh.append((members[some], _stacked(group.states[some, k:], group.inputs[some, k:])))
     return fresh
 
 

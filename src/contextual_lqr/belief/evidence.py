@@ -1,6 +1,8 @@
 """Which episodes a belief has taken in, so that none is counted twice.
 
-Every episode, or stretch of one in a log, has a digest of 64 bits, and a belief keeps those it has
+Every episode, or stretch of one in a log, has a digest of 64 bits, made of the sum of the hashes of
+its steps; so every beginning of it has one too, and an episode that has grown since it was taken in
+is known by its beginning. A belief keeps the digests it has
 seen, sorted: up to LIMIT of them, all; beyond, the LIMIT smallest. Digests are uniform, so these
 are a fair sample, and the same whatever the order in which episodes came and beliefs were merged.
 What is kept is exact:
@@ -16,7 +18,7 @@ from collections.abc import Sequence
 from hashlib import blake2b
 
 import numpy as np
-from jaxtyping import Bool, UInt64
+from jaxtyping import Bool, Float, Int64, UInt64
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -24,24 +26,31 @@ from contextual_lqr.errors import FormatError
 
 LIMIT = 1 << 17  # digests, a mebibyte
 _ODD = np.uint64(0x9E3779B97F4A7C15)
+_MANY, _TO_SIEVE = 1 << 14, np.uint64(44)
 
 
-def episode_digests(*parts: ArrayLike) -> UInt64[Array, " n"]:
-    """A digest for each of n episodes from the numbers that make it up.
+def episode_digests(
+    G: Float[Array, "n p y"], states: Float[Array, "n H d"], inputs: Float[Array, "n steps m"]
+) -> UInt64[Array, "n steps"]:
+    """The digests of n episodes and of their beginnings, after each of their steps.
 
-    Each part (contexts or their matrices, states, inputs) has the episodes on its first axis. An
-    episode has the same digest alone as among others.
+    An episode has the same digest alone as among others; its own is the last.
     """
-    # Adding zero makes -0.0 and 0.0 the same bits, as they are the same numbers.
-    arrays = [np.ascontiguousarray(np.asarray(part, "<f8") + 0.0) for part in parts]
-    sizes = repr([array.shape[1:] for array in arrays]).encode()
-    found = bytearray()
-    for numbers in zip(*arrays, strict=True):
-        digest = blake2b(sizes, digest_size=8)
-        for one in numbers:
-            digest.update(one)
-        found += digest.digest()
-    return np.frombuffer(bytes(found), "<u8").astype(np.uint64)
+    n, steps = inputs.shape[:2]
+    number = np.broadcast_to(np.arange(steps, dtype=float)[:, None], (n, steps, 1))
+    rows = np.concatenate((number, states[:, :-1], inputs, states[:, 1:]), -1)
+    hashes = _hashes(rows) ^ _hashes(G.reshape(n, G.shape[1] * G.shape[2]))[:, None]
+    _mix(hashes, np.empty_like(hashes))
+    return stretch_digests(np.cumsum(hashes, 1))
+
+
+def _hashes(rows: Float[Array, "*n k"]) -> UInt64[Array, "*n"]:
+    """A hash of each row of few numbers."""
+    bits = _bits(rows) ^ (_ODD * np.arange(1, rows.shape[-1] + 1, dtype=np.uint64))
+    _mix(bits, np.empty_like(bits))
+    found: Array = np.add.reduce(bits, -1)
+    _mix(found, np.empty_like(found))
+    return found
 
 
 def table_digest(
@@ -51,10 +60,13 @@ def table_digest(
 
     The factor of the same rows is the same to the bit; that of others is not.
     """
-    if factor is not None:
-        return episode_digests(factor[None])
-    rows = (one if chosen is None else one[chosen] for one in columns)
-    return episode_digests(*(np.asarray(one)[None] for one in rows))
+    rows = [factor] if factor is not None else columns
+    if factor is None and chosen is not None:
+        rows = [one[chosen] for one in columns]
+    digest = blake2b(repr(np.shape(rows)).encode(), digest_size=8)
+    for one in rows:
+        digest.update((np.asarray(one, "<f8") + 0.0).tobytes())  # -0.0 is 0.0
+    return np.frombuffer(digest.digest(), "<u8").astype(np.uint64)
 
 
 def text_hashes(texts: Sequence[str]) -> UInt64[Array, " n"]:
@@ -77,8 +89,8 @@ def row_hashes(columns: Sequence[Array]) -> UInt64[Array, " n"]:
     return found
 
 
-def stretch_digests(sums: UInt64[Array, " n"]) -> UInt64[Array, " n"]:
-    """The digests of stretches, each from the sum of the hashes of its rows.
+def stretch_digests(sums: UInt64[Array, ...]) -> UInt64[Array, ...]:
+    """The digests of stretches, or beginnings of them, each from the sum of its rows' hashes.
 
     A sum, modulo 2⁶⁴: rows may be hashed in pieces. Their order is in them, as their steps are.
     """
@@ -87,11 +99,11 @@ def stretch_digests(sums: UInt64[Array, " n"]) -> UInt64[Array, " n"]:
     return found
 
 
-def _bits(column: Array) -> UInt64[Array, " n"]:
+def _bits(column: Array) -> UInt64[Array, ...]:
     return (column + 0.0).astype(np.float64, copy=False).view(np.uint64)  # -0.0 is 0.0
 
 
-def _mix(found: UInt64[Array, " n"], moved: UInt64[Array, " n"]) -> None:
+def _mix(found: UInt64[Array, ...], moved: UInt64[Array, ...]) -> None:
     """Let every bit change about half of all, in place (the finaliser of SplitMix64)."""
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         np.right_shift(found, np.uint64(shift), out=moved)
@@ -122,6 +134,32 @@ class Digests:
         repeated = np.ones(len(given), bool)
         repeated[first] = self._has(found)
         return repeated
+
+    def among(self, many: UInt64[Array, " n"]) -> Bool[Array, " n"]:
+        """Which have been here, of many of which few have; they may stand twice in the list."""
+        if len(many) < _MANY:
+            return self._has(many)
+        sieve = np.zeros(1 << 20, bool)
+        sieve[(self._kept >> _TO_SIEVE).astype(np.intp)] = True
+        found = sieve[(many >> _TO_SIEVE).astype(np.intp)]
+        found[found] = self._has(many[found])
+        return found
+
+    def known_steps(self, beginnings: Sequence[UInt64[Array, "_ _"]]) -> Int64[Array, " n"]:
+        """How many first steps of episodes have been here: all of a repeat, none of a new one.
+
+        In between is an episode that has grown since, or that stands beside a beginning of its own.
+        """
+        digests = np.concatenate([some[:, -1] for some in beginnings])
+        repeated, seen = self.known(digests), self.copy()
+        seen.add(digests)
+        known, place = np.zeros(len(digests), np.int64), 0
+        for some in beginnings:
+            own = slice(place, place := place + len(some))
+            found = seen.among(some.ravel()).reshape(some.shape)
+            found[:, -1] = repeated[own]
+            known[own] = (found * np.arange(1, some.shape[1] + 1)).max(1)
+        return known
 
     def add(self, digests: ArrayLike) -> Bool[Array, " n"]:
         """Take these in, and say as `known` which of them are repeats."""

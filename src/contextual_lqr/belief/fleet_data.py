@@ -187,16 +187,16 @@ class FleetData(Locked):
         labels: Sequence[str | None],
         allow_repeats: bool,
     ) -> None:
-        digests = np.concatenate(
-            [episode_digests(G[members], one.states, one.inputs) for members, one in groups]
-        )
-        repeats = 0
-        if not allow_repeats and (repeated := self._digests.known(digests)).any():
-            repeats = int(repeated.sum())
-            groups = without_repeats(groups, repeated)
+        beginnings = [episode_digests(G[where], one.states, one.inputs) for where, one in groups]
+        digests = np.concatenate([some[:, -1] for some in beginnings])
+        fresh, repeats = len(digests), 0
+        if not allow_repeats:
+            known = self._digests.known_steps(beginnings)
+            repeats = int(np.count_nonzero(known))
+            fresh -= repeats
+            groups = without_repeats(groups, known) if repeats else groups
         if groups:
-            factored, fresh = self._factored(rows_of(groups, G)), len(digests) - repeats
-            self._learn(context_map, *factored, G.shape[1], fresh)
+            self._learn(context_map, *self._factored(rows_of(groups, G)), G.shape[1], fresh)
             self._note(Logged.of_episodes(groups, G, self._limit))
             self._digests.add(digests)
             if self._machines is not None:

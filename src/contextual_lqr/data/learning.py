@@ -3,7 +3,9 @@
 A frame, a part or a file may end in the middle of a stretch. Its rows are held until all of it is
 there, since only then can be told whether it was learnt before; at the edges of a part they are
 held until the parts are merged. So what is learnt does not depend on where a log is cut, nor on
-what stands before an episode in it.
+what stands before an episode in it. Of a stretch that has grown since it was learnt, the beginning
+is known, and the rest is learnt. (The other way round, an old copy that ends in the middle of a
+stretch which was learnt to its end, that is not noticed.)
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from jaxtyping import Bool, UInt64
+from jaxtyping import Bool, Int64, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
@@ -44,6 +46,7 @@ class Learnt:
     head: Held = field(default_factory=list)
     tail: Held = field(default_factory=list)
     through: bool = False
+    begun: Digests = field(default_factory=Digests)  # with which rows its stretches begin
     unnoticed: float = 0.0  # how many repeats were learnt again, by what is expected
 
 
@@ -96,8 +99,10 @@ class Learning:
         """What successive parts teach together; those that repeat others are read again."""
         total = self._copy(several[0])
         for one in several[1:]:
-            if not self.allow_repeats and total.decoder.evidence.overlap(one.decoder.evidence):
+            both = total.decoder.evidence.overlap(one.decoder.evidence)
+            if not self.allow_repeats and (both or total.begun.overlap(one.begun)):
                 one = self._again(one.parts, total.decoder.evidence)
+            total.begun.merge(one.begun)
             total.parts += one.parts
             total.unnoticed += one.unnoticed
             total.decoder.merge(one.decoder, allow_repeats=self.allow_repeats)
@@ -132,7 +137,8 @@ class Learning:
         report = LogReport()
         report.merge(learnt.report)
         episodes = Counter(learnt.episodes)
-        return replace(learnt, decoder=learnt.decoder.copy(), episodes=episodes, report=report)
+        decoder, begun = learnt.decoder.copy(), learnt.begun.copy()
+        return replace(learnt, decoder=decoder, episodes=episodes, report=report, begun=begun)
 
     def _again(self, parts: Sequence[Part], others: Digests) -> Learnt:
         """What parts teach beside what others do."""
@@ -148,43 +154,70 @@ class Learning:
             learnt.head = held
 
     def _learn(self, learnt: Learnt, batch: Transitions) -> None:
-        """Learn transitions that make up whole stretches, each if it is new."""
+        """Learn transitions that make up whole stretches, of each what is new."""
         if not len(batch):
             return
         starts = np.flatnonzero(np.diff(batch.stretch, prepend=-1))
-        digests = stretch_digests(np.add.reduceat(batch.hashes(), starts))
-        repeated = self._repeated(learnt, digests)
-        if repeated.any():
-            again = np.repeat(repeated, np.diff(starts, append=len(batch)))
-            learnt.report.repeated += int(np.count_nonzero(again))
-            batch, digests = batch[~again], digests[~repeated]
+        digests, known = self._known(learnt, batch.hashes(), starts)
+        if known.any():
+            learnt.report.repeated += int(np.count_nonzero(known))
+            batch = batch[~known]
         self._teach(learnt, batch, digests)
 
     def _learn_whole(self, learnt: Learnt, held: Held) -> None:
-        """Learn one stretch, if it is new."""
+        """Learn what is new of one stretch."""
         if not held:
             return
-        total = np.add.reduce([np.add.reduce(batch.hashes()) for batch in held])
-        digests = stretch_digests(np.array([total]))
-        if self._repeated(learnt, digests).any():
-            learnt.report.repeated += sum(map(len, held))
-            return
+        hashes = np.concatenate([batch.hashes() for batch in held])
+        digests, known = self._known(learnt, hashes, np.zeros(1, np.int64))
+        learnt.report.repeated += int(np.count_nonzero(known))
         for batch in held:
-            self._teach(learnt, batch, digests)
+            new, known = ~known[: len(batch)], known[len(batch) :]
+            self._teach(learnt, batch[new], digests)
 
-    def _repeated(self, learnt: Learnt, digests: UInt64[Array, " n"]) -> Bool[Array, " n"]:
+    def _known(
+        self, learnt: Learnt, hashes: UInt64[Array, " n"], starts: Int64[Array, " stretches"]
+    ) -> tuple[UInt64[Array, " new"], Bool[Array, " n"]]:
+        """The digests of stretches that are not all known, and which rows of all of them are."""
+        lengths = np.diff(starts, append=len(hashes))
+        sums = np.cumsum(hashes)
+        sums -= np.repeat(sums[starts] - hashes[starts], lengths)  # of each stretch alone
+        beginnings = stretch_digests(sums)
+        digests = beginnings[starts + lengths - 1]
+        learnt.begun.add(beginnings[starts])
         if self.allow_repeats:
-            return np.zeros(len(digests), bool)
-        repeated = np.zeros(len(digests), bool)
-        for seen in (self.known, learnt.decoder.evidence):
-            found = seen.known(digests)
+            return digests, np.zeros(len(hashes), bool)
+        seen = np.zeros(len(hashes), bool)
+        for before in (self.known, learnt.decoder.evidence):
+            found = before.among(beginnings)
             # A share of all that were seen are remembered: so many more are repeats, too.
-            learnt.unnoticed += np.count_nonzero(found) * (1 / seen.coverage - 1)
-            repeated |= found
-        learnt.decoder.repeats += int(np.count_nonzero(repeated))
-        return repeated
+            repeats = np.count_nonzero(np.logical_or.reduceat(found, starts))
+            learnt.unnoticed += repeats * (1 / before.coverage - 1)
+            seen |= found
+        seen |= _after(digests, beginnings, np.repeat(np.arange(len(starts)), lengths))
+        # All rows to the last beginning that was seen: the number of these that are to come.
+        left = np.add.reduceat(seen, starts, dtype=np.int64)
+        passed = np.cumsum(seen) - seen
+        passed -= np.repeat(passed[starts], lengths)
+        learnt.decoder.repeats += int(np.count_nonzero(left))
+        known = passed < np.repeat(left, lengths)
+        return digests[~known[starts + lengths - 1]], known
 
     def _teach(self, learnt: Learnt, batch: Transitions, digests: UInt64[Array, " n"]) -> None:
         if len(batch):
             batch.teach(learnt.decoder, digests)
             learnt.episodes.update(batch.starting)
+
+
+def _after(
+    digests: UInt64[Array, " stretches"],
+    beginnings: UInt64[Array, " n"],
+    stretch: Int64[Array, " n"],
+) -> Bool[Array, " n"]:
+    """Which beginnings are all of a stretch that stands before theirs in the same list."""
+    together = Digests()
+    together.add(digests)
+    found = together.among(beginnings)
+    each, first = np.unique(digests, return_index=True)
+    found[found] = first[np.searchsorted(each, beginnings[found])] < stretch[found]
+    return found

@@ -49,6 +49,7 @@ class Status(IntEnum):
     INACCURATE = kernels.INACCURATE  # to 1e-6
 
 
+_CANCELLED = 50  # the terms of xᵀPx, relative to it, from which too many digits of P are lost
 _REASONS = {
     Status.NOT_POSITIVE_DEFINITE: "R + BᵀPB is not positive definite",
     Status.NOT_FINITE: "the value matrix leaves the finite numbers",
@@ -60,8 +61,8 @@ _REASONS = {
 class Solution(Displayed):
     """The optimal policy of every member of a batch, and its value xᵀ P[h] x + c[h].
 
-    A member that could not be solved says so in `status`: its gains and value matrices are NaN,
-    its value constants and its cost infinite.
+    A member that could not be solved says so in `status`: its gains and value matrices are NaN, its
+    value constants and its cost infinite.
 
     Attributes
     ----------
@@ -78,6 +79,7 @@ class Solution(Displayed):
     value_constants: Float[Array, "*batch H"]
     status: Int[Array, "*batch"]
     failed_step: Int[Array, "*batch"]
+    _problem: tuple[LinearSystem, QuadraticCost, ModelUncertainty | None]
 
     @property
     def solved(self) -> np.bool_ | Bool[Array, "*batch"]:
@@ -85,15 +87,21 @@ class Solution(Displayed):
         return np.asarray(self.status == kernels.SOLVED)[()]
 
     def cost(self, start: ArrayLike) -> np.float64 | Float[Array, "*batch"]:
-        """The optimal expected cost J₁* from `start`, (..., d); inf for a member not solved.
+        """The optimal expected cost J₁* from `start`, (..., d), right to 1e-6.
 
-        From a start where the terms of xᵀPx cancel, `optimal_cost` has more digits.
+        It is infinite for a member that was not solved, and where it cannot be had to that.
         """
         x = as_states("start", start, self.value_matrices.shape[-1])
         broadcast_batches({"solution": self.status.shape, "start": x.shape[:-1]})
+        P, c = self.value_matrices[..., 0, :, :], self.value_constants[..., 0]
         with np.errstate(over="ignore", invalid="ignore"):
-            Px = apply(self.value_matrices[..., 0, :, :], x)
-            J = np.asarray(np.vecdot(x, Px) + self.value_constants[..., 0])
+            J = np.asarray(np.vecdot(x, apply(P, x)) + c)
+            terms = (x * x * np.abs(np.diagonal(P, axis1=-2, axis2=-1))).sum(-1) + np.abs(c)
+            cancelled = self.solved & ~(terms <= _CANCELLED * np.abs(J))
+        if cancelled.any():  # P, as rounded, does not know it: once more, from this start
+            system, cost, uncertainty = self._problem
+            shape, found = _run(system, cost, uncertainty=uncertainty, start=x)
+            J = np.where(cancelled, _unflatten(found.cost, shape), J)
         return _or_infinite(J)
 
     def _facts(self) -> dict[str, object]:
@@ -158,6 +166,7 @@ def solve(
         _unflatten(found.constants, shape),
         _unflatten(found.status, shape),
         _unflatten(found.failed_step, shape),
+        (system, cost, uncertainty),
     )
     if check and found.status.any():
         raise UnsolvableError(_failure(solution, cost.horizon))
@@ -256,20 +265,7 @@ def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -
     By the envelope theorem the optimal gains may be held fixed:
     ∇J = 2 Σ_h P[h+1] (A + B K[h]) X[h] (I; K[h])ᵀ, X[h] the second moment of x[h].
 
-    Parameters
-    ----------
-    system, cost, start
-        As for `optimal_cost`.
-
-    Returns
-    -------
-    CostGradient
-        Its `dA` and `dB`; NaN for a member that cannot be solved.
-
-    Raises
-    ------
-    InputError
-        If sizes or batches do not fit together.
+    Parameters and errors are those of `optimal_cost`; NaN for a member that cannot be solved.
 
     Examples
     --------
@@ -284,9 +280,7 @@ def cost_and_gradient(
     system: LinearSystem, cost: QuadraticCost, start: ArrayLike
 ) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
     """J₁* and its gradient, from the same two passes."""
-    shape, found = _run(system, cost, start=start, gradient=True)
-    gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
-    return _or_infinite(_unflatten(found.cost, shape)), gradient
+    return _with_gradient(*_run(system, cost, start=start, gradient=True))
 
 
 def policy_cost_and_gradient(
@@ -296,7 +290,12 @@ def policy_cost_and_gradient(
 
     The formula of `cost_gradient` holds for any gains, with P the value of the policy.
     """
-    shape, found = _run(system, cost, start=start, policy=policy, gradient=True)
+    return _with_gradient(*_run(system, cost, start=start, policy=policy, gradient=True))
+
+
+def _with_gradient(
+    shape: tuple[int, ...], found: kernels.Outcome
+) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
     gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
     return _or_infinite(_unflatten(found.cost, shape)), gradient
 

@@ -28,6 +28,7 @@ struct Lanes {
     static INLINE Flags at_most(S a, S b) { return a <= b; }
     static INLINE S choose(Flags f, S a, S b) { return KERNEL_TARGET::choose(f, a, b); }
     static INLINE S absolute(S a) { return KERNEL_TARGET::absolute(a); }
+    static INLINE S rough_root(S a) { return KERNEL_TARGET::rough_root(a); }
     static INLINE bool any(Flags f) { return (f[0] | f[1] | f[2] | f[3]) != 0; }
     static INLINE bool flagged(Flags f, int lane) { return f[lane] != 0; }
     static INLINE double member(S a, int lane) { return a[lane]; }
@@ -49,6 +50,7 @@ struct Rows {
     static INLINE Flags at_most(S a, S b) { return a <= b ? -1 : 0; }
     static INLINE S choose(Flags f, S a, S b) { return f ? a : b; }
     static INLINE S absolute(S a) { return std::fabs(a); }
+    static INLINE S rough_root(S a) { return KERNEL_TARGET::rough_root(splat(a))[0]; }
     static INLINE bool any(Flags f) { return f != 0; }
     static INLINE bool flagged(Flags f, int) { return f != 0; }
     static INLINE double member(S a, int) { return a; }
@@ -165,6 +167,29 @@ INLINE void product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> base, Mat
         multiply<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
     else
         multiply_elsewhere<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
+}
+
+// y = c z + xᵀM for M with `inner` rows of `width` vectors, and rows x, y and z.
+template <class L, int TC>
+INLINE void row_tile(int width, int inner, typename L::V *y, typename L::S c,
+                     const typename L::V *z, const typename L::S *x, const typename L::V *M,
+                     int j) {
+    typename L::V sum[TC];
+    for (int t = 0; t < TC; ++t) sum[t] = c * z[j + t];
+    for (int i = 0; i < inner; ++i)
+        for (int t = 0; t < TC; ++t) sum[t] += x[i] * M[i * width + j + t];
+    for (int t = 0; t < TC; ++t) y[j + t] = sum[t];
+}
+
+template <class L, class I, class J>
+INLINE void row_product(I inner, J columns, typename L::V *y, typename L::S c,
+                        const typename L::V *z, const typename L::S *x, const typename L::V *M) {
+    const int width = L::width(columns);
+    int j = 0;
+    for (; j + 4 <= width; j += 4) row_tile<L, 4>(width, inner, y, c, z, x, M, j);
+    if (width - j == 3) row_tile<L, 3>(width, inner, y, c, z, x, M, j);
+    if (width - j == 2) row_tile<L, 2>(width, inner, y, c, z, x, M, j);
+    if (width - j == 1) row_tile<L, 1>(width, inner, y, c, z, x, M, j);
 }
 
 template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {

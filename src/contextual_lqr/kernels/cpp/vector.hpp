@@ -38,6 +38,8 @@ typedef long long Mask __attribute__((vector_size(32)));  // -1 where true, 0 wh
 
 INLINE V choose(Mask f, V a, V b) { return f ? a : b; }
 INLINE V absolute(V a) { return V(Mask(a) & 0x7fffffffffffffff); }
+// √|a| to a few per cent: half the exponent.
+INLINE V rough_root(V a) { return V(((Mask(a) & 0x7fffffffffffffff) >> 1) + 0x1ff8000000000000); }
 
 // Four vectors of four: out[l] has the l-th entry of each.
 INLINE void transpose_four(const V *in, V *out) {
@@ -95,6 +97,11 @@ INLINE V choose(Mask f, V a, V b) {
 
 INLINE V absolute(V a) {
     return V{std::fabs(a[0]), std::fabs(a[1]), std::fabs(a[2]), std::fabs(a[3])};
+}
+
+INLINE V rough_root(V a) {
+    return V{std::sqrt(std::fabs(a[0])), std::sqrt(std::fabs(a[1])), std::sqrt(std::fabs(a[2])),
+             std::sqrt(std::fabs(a[3]))};
 }
 
 INLINE void transpose_four(const V *in, V *out) {
