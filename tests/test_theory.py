@@ -294,7 +294,7 @@ def test_constants_estimated_from_a_decoder_are_those_of_the_truth_nearly() -> N
         true_decoder(fleet), fleet.context_map, contexts, fleet.cost, fleet.start, fleet.noise
     )
     for seed in range(10):
-        decoder = taught(fleet, 8, seed=seed).decoder
+        decoder = taught(fleet, 8, seed=seed, regularisation=1e-4).decoder
         found = estimated_regularity(decoder, contexts, fleet.cost, fleet.start)
         assert true.c_theta <= found.c_theta <= 1.5 * true.c_theta
         for name in ("c_q", "c_w", "c_x"):

@@ -30,7 +30,7 @@ FLEET = small_fleet()
 
 @pytest.fixture(scope="module")
 def learnt() -> Decoder:
-    return taught(FLEET, 30).decoder
+    return taught(FLEET, 30, regularisation=1e-4).decoder
 
 
 @pytest.fixture(scope="module")

@@ -83,7 +83,7 @@ def test_check_says_everything_and_fails(folder: Path, capsys: pytest.CaptureFix
     Path("bad.toml").write_text(text)
     assert command("check", "bad.toml") == 1
     said = capsys.readouterr().out
-    assert "bad.toml:30: horizon" in said
+    assert "bad.toml:38: horizon" in said
     assert "R is singular" in said
     assert "2 faults" in said
     worse = pl.read_csv("a.csv").with_columns(velocity=pl.lit("x"))

@@ -162,6 +162,19 @@ CALLS: dict[str, Call] = {
     "LinearPolicy": (c.LinearPolicy, dict(gains=POLICY.gains)),
     "LinearSystem": (c.LinearSystem, dict(A=SYSTEM.A, B=SYSTEM.B, noise=np.eye(D))),
     "ModelUncertainty": (c.ModelUncertainty, dict(covariances=np.stack([np.eye(D + M)] * D))),
+    "Prior": (
+        c.Prior, dict(theta=THETA, covariances=np.stack([np.eye(THETA.shape[1])] * D)),
+    ),
+    "Prior.law": (c.Prior.law, dict(theta=THETA, off=0.3, sizes=np.ones(THETA.shape))),
+    "Prior.nominal": (
+        c.Prior.nominal,
+        dict(context_map=MAP, A=SYSTEM.A, B=SYSTEM.B, context=CONTEXT, scales=np.ones(D + M),
+             off=0.3),
+    ),
+    "Prior.knowing": (
+        lambda **k: c.Prior.law(THETA, 0.3, np.ones(THETA.shape)).knowing(**k),
+        dict(row=0, direction=np.ones(THETA.shape[1]), value=1.0, off=0.1),
+    ),
     "QuadraticCost": (
         c.QuadraticCost, dict(Q=COST.Q, R=COST.R, N=np.zeros((H - 1, D, M)), indefinite=False),
     ),

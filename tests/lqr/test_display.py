@@ -68,11 +68,12 @@ def test_what_has_learnt_says_what_it_has_learnt() -> None:
     plan = agent.ask(gain)
     agent.tell(plan, Trajectory(states, [[0.1], [-0.1]]))
     assert repr(agent) == (
-        f"<Agent: strategy CertaintyEquivalence, {learnt}, deviations none, steps 2, plans told 1>"
+        f"<Agent: strategy CertaintyEquivalence, {learnt}, prior scales, deviations none, "
+        "steps 2, plans told 1>"
     )
     assert repr(plan) == (
-        "<Plan: context gain=0.333333, states 2, inputs 1, steps 2, promised cost 1, dither none, "
-        "input bounds none>"
+        "<Plan: context gain=0.333333, states 2, inputs 1, steps 2, promised cost 3.001, "
+        "dither none, input bounds none>"
     )
     certificate = certify(decoder, gain, COST, [1.0, 0.0])
     assert repr(certificate).startswith("<Certificate: context gain=0.333333, verdict do not use,")

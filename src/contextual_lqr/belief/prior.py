@@ -180,7 +180,7 @@ class Prior(Displayed):
         cls, G: Float[Array, "p y"], scales: Float[Array, " y"], law: Float[Array, "d p"]
     ) -> Prior:
         """Nothing but sizes: entries of Θ about this law, give or take s_r / (ζ_j √p)."""
-        columns = np.linalg.norm(G * scales, axis=1)
+        columns = np.hypot.reduce(G * scales, axis=1)  # which does not overflow
         columns = np.where(columns > 0, columns, columns.max(initial=0.0) or 1.0)
         spread = scales[: len(law), None] / columns / np.sqrt(len(columns))
         return cls(law, _diagonal(spread))
@@ -304,7 +304,7 @@ def _nearest_law(context_map: ContextMap, context: Any, G: Array, M: Array, s: A
     others = _samples(context_map, context)
     others = G[None] * s if others is None else others * s
     G, M = G * s, M * s
-    sizes = np.sqrt(np.square(others).sum((0, 2)))
+    sizes = np.abs(others).max((0, 2))
     sizes = np.where(sizes > 0, sizes, 1.0)
     wide = (others / sizes[:, None]).transpose(1, 0, 2).reshape(len(G), -1)
     near = np.linalg.lstsq(wide.T, np.tile(M, len(others)).T, rcond=1e-9)[0].T

@@ -118,14 +118,16 @@ class ContextMap(ABC):
         rng, (p, d, m) = np.random.default_rng(0), self.shape
         values = {}
         for name, (low, high) in self.bounds.items():
-            finite = np.isfinite([low, high]).all()
-            drawn = rng.uniform(0.5, 2.0, p + 2) if not finite else rng.random(p + 2)
-            values[name] = low + (high - low) * drawn if finite else np.clip(drawn, low, high)
+            share = rng.random(p + 2)
+            if np.isfinite([low, high]).all():
+                values[name] = low * (1 - share) + high * share  # high - low may overflow
+            else:
+                values[name] = np.clip(0.5 + share, low, high)
         try:
             G = np.concatenate(list(self.matrices(values)), axis=1)
         except ContextError:
             return None
-        sizes = np.linalg.norm(G, axis=1, keepdims=True)
+        sizes = np.abs(G).max(1, keepdims=True)
         sizes = np.where(sizes > 0, sizes, 1.0)
         stay = np.tile(np.eye(d, d + m), p + 2)
         theta = np.linalg.lstsq((G / sizes).T, stay.T, rcond=1e-12)[0].T

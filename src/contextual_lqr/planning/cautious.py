@@ -23,6 +23,7 @@ from contextual_lqr.planning.problem import Choice, PlanningProblem
 
 _LARGEST = float(np.finfo(float).max)
 _BOLDEST = 4.0  # the square of the most by which an input may outdo what is unknown anyway
+_FARTHEST = 1e12  # squared noises: what is farther teaches nothing
 _RUINOUS = 100.0  # times the best: what doing nothing may cost
 
 
@@ -183,14 +184,16 @@ class Cautious:
         unknown, S = Y[d:, d:], _inverse(Y[d:, d:])
         both = solve(expected, cost, uncertainty=_uncertainty(belief, (self.step_aversion, 0.0)))
         u = np.zeros(cost.input_size)
-        drift = float(x @ Y[:d, :d] @ x)  # of where the machine goes by itself, what is unknown
+        with np.errstate(over="ignore", invalid="ignore"):
+            drift = float(x @ Y[:d, :d] @ x)  # of where it goes by itself, what is unknown
+        drift = drift if drift <= _FARTHEST else _FARTHEST
         size = self.step_probe**2
         if both.solved.all():
             hedged, certain = np.asarray(both.cost(x))
             nothing = LinearPolicy(np.zeros_like(both.policy.gains[0]))
             idle = float(policy_cost(nothing, expected, cost, x))
             # Where doing nothing is ruinous, inputs may be as bold as what is unknown anyway.
-            ruin = idle / (_RUINOUS * certain) if certain > 0 else 0.0
+            ruin = idle / certain / _RUINOUS if 0 < certain < np.inf and idle > certain else 0.0
             size *= 1 + self.probe_drift**2 * min(ruin, 1.0) * drift
             trust = self.trust if belief.identified else self.early_trust
             u = both.policy.gains[0, 0] @ x
@@ -209,7 +212,8 @@ class Cautious:
             doubt = np.einsum("rr,rij->ij", P, belief.covariances[:, d:, d:])
             curvature = cost.R[0] + expected.B.T @ P @ expected.B + self.step_aversion * doubt
             dither_cost = steps * float((curvature * S).sum())
-            size = min(size, self.budget * max(float(hedged - certain), 0.0) / dither_cost)
+            price = float(hedged - certain) if hedged < np.inf else np.inf  # of not knowing
+            size = min(size, self.budget * max(price, 0.0) / dither_cost)
         if self.state_limit is None:
             return u, size * S
         # The boldest of a few whose next state keeps the limit, as far as is known; else nothing.
