@@ -29,7 +29,7 @@ Written by `benchmarks/stays_up.py`: `adapt="step"`, nothing known but cost, sta
 {EPISODES} episodes, each on another machine. *Regret* is in optimal costs, over all episodes of a
 seed. *Trusted* are {UNSEEN} machines never tried, by their certificates after the last episode, and
 *bad* those of them that cost over 5 % more than the best. *Scaled*: states and inputs in units of
-100 : 1 : 0.01. No state limit is set. Of each fleet %d seeds from {FIRST_SEED}; none was used to
+100 : 1 : 0.01. No state limit is set. Of each fleet SEEDS seeds from {FIRST_SEED}; none was used to
 choose the rule.
 
 | fleet | regret: median | worst | largest state | scaled: median | worst | trusted | bad |
@@ -85,7 +85,7 @@ def main() -> None:
     jobs = [(n, s, FIRST_SEED + i) for n in HARD for s in (False, True) for i in range(seeds)]
     work = in_parallel(run, jobs, int(os.environ.get("WORKERS", "2")))
     done = dict(zip(jobs, track(work, "playing", len(jobs)), strict=True))
-    lines = [TEXT % seeds]
+    lines = [TEXT.replace("SEEDS", str(seeds))]
     for name in HARD:
         plain, other = (
             [done[name, s, FIRST_SEED + i] for i in range(seeds)] for s in (False, True)
