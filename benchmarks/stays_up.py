@@ -84,7 +84,7 @@ def main() -> None:
     seeds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
     jobs = [(n, s, FIRST_SEED + i) for n in HARD for s in (False, True) for i in range(seeds)]
     work = in_parallel(run, jobs, int(os.environ.get("WORKERS", "2")))
-    done = dict(zip(jobs, track(work, "playing", len(jobs)), strict=True))
+    done = dict(track(work, "playing", len(jobs)))
     lines = [TEXT.replace("SEEDS", str(seeds))]
     for name in HARD:
         plain, other = (
