@@ -111,6 +111,20 @@ def test_what_is_solved_is_right(run: Any, seed: int) -> None:
     assert_right(run(**batched(hedged), values=True), exact(hedged))
 
 
+@twins
+@pytest.mark.parametrize("seed", [6, 7])
+def test_inputs_that_cost_next_to_nothing(run: Any, seed: int) -> None:
+    """One state counts, so that S is R, of 1e-22, but for one direction: K has few digits there."""
+    problem = wild(default_rng(seed), 4, 4, 14, 40.0)
+    Q, R = np.zeros((14, 4, 4)), np.stack([1e-22 * np.eye(4)] * 13)
+    Q[:, 0, 0] = 1
+    problem |= {"Q": Q, "R": R, "N": None, "noise": None}
+    found = run(**batched(problem), values=True)
+    assert found.status[0] in (SOLVED, INACCURATE)
+    zeros = {"N": np.zeros((13, 4, 4)), "noise": np.zeros((4, 4))}
+    assert_right(found, exact(problem | zeros))
+
+
 @pytest.mark.parametrize(("radius", "modes"), [(4.5, True), (9.0, True), (37.0, False)])
 def test_costs_that_were_wrong_in_silence(radius: float, modes: bool) -> None:
     """Five states, one input, 30 steps: in plain arithmetic they are off by 1e-4 and more."""

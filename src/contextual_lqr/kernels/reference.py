@@ -14,10 +14,12 @@ be None. A member that fails (`status`) is followed no further: its P is set to 
 others are unharmed, and its results are blanked out at the end.
 
 Digits. A step rounds P_h by about ε G_h, diagonal, G_jj = P_jj + Σ_i |P_ii F_ij| (|F_ij| + |A_ij|)
-with P_ii of the step after, which is what it adds up (F too is a sum); and the steps before treat
-that as they treat P. So rounding has done about ε Z to P, with Z <- FᵀZF + G. Where ε Z is not
-small beside P, as for a very unstable system, a member is solved again with twice the digits
-(`Decimal`), by the same lines. Where even that is not enough for 1e-6, it fails as INACCURATE.
+with P_ii of the step after, which is what it adds up (F too is a sum). A K that is solved for is
+wrong by about ε κ, κ the largest S_kk over its pivot, and P, since K is the best, by that squared:
+G_jj is larger by ε κ Σ_k S_kk K_kj². The steps before treat all that as they treat P. So rounding
+has done about ε Z to P, with Z <- FᵀZF + G. Where ε Z is not small beside P, as for a very unstable
+system, a member is solved again with twice the digits (`Decimal`), by the same lines. Where even
+that is not enough for 1e-6, it fails as INACCURATE.
 """
 
 from __future__ import annotations
@@ -165,14 +167,16 @@ def _passes(operands: _Operands, batch: int, gradient: bool, epsilon: float) -> 
             mark(bad & lost, INACCURATE, h + 1)
             mark(bad, NOT_POSITIVE_DEFINITE, h + 1)
             doubt(_diagonal(S), pivots)  # digits that cancel there are lost in K
+            worst = number(epsilon) * (_diagonal(S) / pivots).max(1)
+            G = worst[:, None] * (_diagonal(S)[:, :, None] * K * K).sum(1)
         else:
-            K = policy[:, h]
+            K, G = policy[:, h], np.zeros((1, d), kind)
             if dither is not None:  # what is added to the inputs costs tr(E_h (R_h + BᵀPB))
                 c = c + _trace(R_h + _t(B) @ P @ B, dither[:, h])
                 z = z + _trace(_t(B) @ Z @ B, dither[:, h])
                 mark(~_finite(c), NOT_FINITE, h + 1)
         F = A + B @ K
-        G = (np.abs(_diagonal(P)[:, :, None] * F) * (np.abs(F) + np.abs(A))).sum(1)
+        G = G + (np.abs(_diagonal(P)[:, :, None] * F) * (np.abs(F) + np.abs(A))).sum(1)
         P = _t(F) @ P @ F + _t(K) @ (R_h @ K + Nt_h) + _t(Nt_h) @ K + Q_h
         P = (P + _t(P)) / 2  # symmetric in exact arithmetic: eq. ph in Joseph's form
         mark(~_finite(P), NOT_FINITE, h + 1)
@@ -291,6 +295,13 @@ def factor_blocks(
 def factor_rows(rows: Array) -> Array | None:
     """Left to `factors.py`, which has LAPACK."""
     return None
+
+
+def update_triangles(
+    columns: Sequence[Array], rows: Array, ends: Array, limit: float, packed: Array
+) -> Array:
+    """Left to `factors.py`, which has LAPACK."""
+    return np.full(len(ends), -1)
 
 
 def _t(M: Array) -> Array:

@@ -8,14 +8,16 @@
 // increased by the blocks of Σ_i P_ii C_i.
 //
 // Digits. A step rounds P_h by about ε G_h, diagonal, G_jj = P_jj + Σ_i |P_ii F_ij| (|F_ij| + |A_ij|)
-// with P_ii of the step after, which is what it adds up (F too is a sum); and the steps before treat
-// that as they treat P. So rounding has done about ε E to P, with E <- FᵀEF + G. If F is large and P
-// large too, but not in the directions F leads to (a very unstable system, which the policy holds),
-// then ε E may be as large as P. To find E takes as long as to find P. Therefore a vector r of random
-// signs is carried along instead, r <- Fᵀ(r ± s e_k) ± s Aᵀe_k with s² = d P_kk and another k at each
-// step, so that r rᵀ is E on average, roughly. Where an r_k² is much larger than P_kk, the member is
-// suspect, and is gone through again carefully, to find E; where that is too much, the member is left
-// to accurate.cpp. So too where the terms of xᵀPx cancel.
+// with P_ii of the step after, which is what it adds up (F too is a sum). A K that is solved for is
+// wrong by about ε κ, κ the largest S_kk over its pivot, and P, since K is the best, by that squared:
+// G_jj is larger by ε κ Σ_k S_kk K_kj². The steps before treat all that as they treat P. So rounding
+// has done about ε E to P, with E <- FᵀEF + G. If F is large and P large too, but not in the directions
+// F leads to (a very unstable system, which the policy holds), then ε E may be as large as P. To find
+// E takes as long as to find P. Therefore a vector r of random signs is carried along instead,
+// r <- Fᵀ(r ± s e_k) ± s Aᵀe_k with s² = d P_kk and another k at each step, so that r rᵀ is E on
+// average, roughly. Where an r_k² is much larger than P_kk, the member is suspect, and is gone through
+// again carefully, to find E; where that is too much, the member is left to accurate.cpp. So too where
+// the terms of xᵀPx cancel.
 #pragma once
 
 #include <initializer_list>
@@ -34,17 +36,6 @@ constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
 // the terms of the sum, is zero.
 constexpr double SIGNS[] = {1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1, 1, 1, -1, 1, -1, -1};
 constexpr double SUSPICION = 5e3, LOSS = 1e-8, ZERO = 1e-20;
-
-// Cuts matrices from one block of memory. Run once without a block, it counts what is needed.
-template <class L> struct Arena {
-    typename L::V *memory = nullptr;
-    std::int64_t used = 0;
-    Matrix<L> matrix(int rows, int columns, int copies = 1) {
-        const Matrix<L> made{memory ? memory + used : nullptr, L::width(columns), L::height(rows)};
-        used += std::int64_t(made.height) * made.width * copies;
-        return made;
-    }
-};
 
 // The matrices of one pack of systems, and what is done with them.
 template <class L, class D, class M> class Recursion {
@@ -155,9 +146,21 @@ template <class L, class D, class M> class Recursion {
         if (problem.constants.data) store<L>(problem.constants, 0, all_c, 1, H, pack);
     }
 
+    // Multiplies the diagonal of S by ε κ.
+    INLINE void weigh_pivots() {
+        E largest = L::scalar(0);
+        for (int k = 0; k < m; ++k) {
+            const E one = diagonal.at(0, k) / S.at(k, k);
+            largest = L::choose(L::above(one, largest), one, largest);
+        }
+        for (int k = 0; k < m; ++k)
+            diagonal.at(0, k) = L::scalar(L::EPSILON) * largest * diagonal.at(0, k);
+    }
+
     // G_jj but for P_jj.
     INLINE E summed(int j) {
         E total = L::scalar(0);
+        for (int k = 0; k < m; ++k) total += diagonal.at(0, k) * (K.at(k, j) * K.at(k, j));
         for (int i = 0; i < d; ++i) {
             const E f = F.at(i, j), a = A.at(i, j);
             total += L::absolute(P.at(i, i) * f) * (L::absolute(f) + L::absolute(a));
@@ -245,6 +248,7 @@ template <class L, class D, class M> class Recursion {
                     mark(pivots.failed, NOT_POSITIVE_DEFINITE, h + 1);
                     suspect |= pivots.weak, doubtful |= pivots.weak;
                 }
+                if (careful) weigh_pivots();
             }
             product<L>(m, d, m, RK, N_t, R_h, K);
             product<L>(d, d, m, F, A, Bt, K);  // F = A + B K
