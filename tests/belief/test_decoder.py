@@ -261,6 +261,29 @@ def test_an_episode_that_has_grown_is_learnt_once(machine: str | None) -> None:
     assert (grown.rows, grown.repeats) == (right.rows, 4)
 
 
+def test_an_old_copy_that_ends_earlier_is_a_repeat(tmp_path: Path) -> None:
+    rng = np.random.default_rng(6)
+    context, whole = episode(rng, H=9)
+    parts = [Trajectory(whole.states[: k + 1], whole.inputs[:k]) for k in (1, 3, 7)]
+    decoder = learnt([(context, whole)])
+    decoder.save(tmp_path / "learnt")
+    for one in (decoder, Decoder.load(tmp_path / "learnt"), decoder.copy()):
+        before = one.rows, one.estimate.tolist()
+        for part in parts:
+            one.update(context, part)
+        one.update_many([context] * 3, parts)
+        assert ((one.rows, one.estimate.tolist()), one.repeats) == (before, 6)
+    for part in parts:  # of which one decoder has the beginning, another the whole
+        beginning = learnt([(context, part)])
+        for left, right in ((beginning, decoder), (decoder, beginning)):
+            with pytest.raises(InputError, match="the same data"):
+                left.copy().merge(right)
+    # Another end after the same beginning is another episode.
+    u = np.concatenate((whole.inputs[:-1], whole.inputs[-1:] + 1))
+    decoder.update(context, Trajectory(whole.states, u))
+    assert decoder.episodes == 2
+
+
 def test_repeats_are_counted_saved_and_merged(tmp_path: Path) -> None:
     one, other = (episode(np.random.default_rng(i)) for i in (1, 2))
     decoder, elsewhere = learnt([one, one, one]), learnt([other])

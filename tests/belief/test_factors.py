@@ -7,7 +7,13 @@ from hypothesis import strategies as st
 
 from contextual_lqr import BlockContext, ContextError, Decoder, kernels
 from contextual_lqr.belief import factors
-from contextual_lqr.belief.factors import block_rows, tall_triangle, triangle
+from contextual_lqr.belief.factors import (
+    block_rows,
+    take_rows,
+    tall_triangle,
+    triangle,
+    unpacked,
+)
 from episodes import MAP
 
 compiled = pytest.mark.skipif(kernels.compiled is None, reason="the kernels are not built")
@@ -78,6 +84,60 @@ def test_numbers_whose_squares_overflow_are_left_to_lapack(odd: float) -> None:
     rows = np.ones((3, 2))
     rows[1, 1] = odd
     assert kernels.factor_rows(rows) is None
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 9),
+    st.lists(st.integers(0, 40), min_size=1, max_size=6),
+    st.integers(0, 12),
+    st.integers(0, 999),
+)
+def test_rows_are_taken_into_many_triangles_at_once(
+    n: int, lengths: list[int], spread: int, seed: int
+) -> None:
+    """As LAPACK's of old and new rows together, of whatever sizes, with the kernels or without."""
+    rng = np.random.default_rng(seed)
+    ends = np.cumsum(lengths)
+    rows = rng.normal(size=(ends[-1] + 3, n)) * 10.0 ** rng.uniform(
+        -spread, spread, (ends[-1] + 3, 1)
+    )
+    rows[rng.random(len(rows)) < 0.1] = 0.0
+    order = rng.permutation(len(rows))[: ends[-1]]
+    rows[order[rng.random(len(order)) < 0.1], rng.integers(n)] = np.nan
+    before = [
+        rng.normal(size=(k, n)) * 10.0 ** rng.uniform(-spread, spread)
+        for k in rng.integers(0, 30, len(lengths))
+    ]
+    limit = 10.0 ** rng.uniform(spread / 2, spread + 1)
+    old = np.array([triangle(one, np.zeros((1, n))) for one in before])
+    packed = np.ascontiguousarray(old[:, ~np.tri(n, k=-1, dtype=bool)])
+    used = take_rows(packed, list(rows.T), order, ends, limit)
+    for i, (told, T) in enumerate(zip(before, unpacked(packed, n), strict=True)):
+        new = rows[order[ends[i] - lengths[i] : ends[i]]]
+        new = new[np.abs(new).max(1) <= limit]
+        assert used[i] == len(new)
+        every = np.concatenate((told, new))
+        expected = triangle(every, np.zeros((1, n)))
+        # Of fewer rows than columns, the last rows of a triangle are rounding.
+        some = min(n, len(every))
+        scale = np.linalg.norm(expected, axis=1, keepdims=True)
+        off = np.abs(np.abs(T) - np.abs(expected))
+        if len(every) >= n:
+            assert (off <= 1e-6 * scale + 1e-300).all()
+        np.testing.assert_allclose(
+            T.T @ T, every.T @ every, rtol=1e-8, atol=1e-12 * scale.max() ** 2
+        )
+        assert (np.diagonal(T)[:some] >= 0).all()
+
+
+@pytest.mark.parametrize("odd", [1e160, 1e-160])
+def test_numbers_whose_squares_overflow_are_taken_in_by_lapack(odd: float) -> None:
+    rows = np.array([[1.0, 0.0], [0.0, odd], [2.0, 1.0]])
+    packed = np.zeros((2, 3))
+    used = take_rows(packed, list(rows.T), np.arange(3), np.array([2, 3]), np.inf)
+    assert used.tolist() == [2, 1]
+    np.testing.assert_allclose(packed, [[1, 0, odd], [2, 1, 0]])
 
 
 @compiled

@@ -200,3 +200,29 @@ def test_of_later_machines_their_own_rows_alone(
         np.testing.assert_array_equal(found.rows, expected.rows)
         if most:
             assert len(store.tested(decoder.context_map)[0]) == most
+
+
+@pytest.mark.parametrize("large", [False, True])
+def test_rows_that_wait_in_their_machines_are_pooled_when_asked_for(
+    large: bool, runs: list[Trajectory]
+) -> None:
+    """As `fit` tells them, with digests; a row beyond the limit ends the waiting."""
+    waiting, other, plain = new(), new(), new()
+    for i, run in enumerate(runs):
+        x, u, after = (list(side.T) for side in rows_of(run))
+        if large and i == 1:
+            after[0] = after[0].copy()
+            after[0][3] = 1e15  # above NOISE / ε
+        inertia = {"inertia": np.full(len(run), contexts(3)[i]["inertia"])}
+        digests = np.array([i], np.uint64)
+        told = other if i == 2 else waiting
+        told.update_columns(inertia, x, u, after, machine=f"m{i % 2}", digests=digests)
+        plain.update_columns(inertia, x, u, after, machine=f"m{i % 2}")
+    waiting.merge(other)
+    waiting.update(contexts(3)[0], runs[0], machine="m0")  # beside what waits
+    plain.update(contexts(3)[0], runs[0], machine="m0")
+    assert (waiting.rows, waiting.ignored_rows) == (plain.rows, plain.ignored_rows)
+    assert waiting.ignored_rows == large
+    np.testing.assert_allclose(waiting.estimate, plain.estimate, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(waiting.factor, plain.factor, rtol=1e-8, atol=1e-10)
+    assert store_of(waiting).counts.tolist() == store_of(plain).counts.tolist()

@@ -381,6 +381,13 @@ def test_adding_is_learning_together(tmp_path: Path) -> None:
         one.merge(FittedFleet.new(other))
 
 
+def test_what_a_strange_file_has_for_columns_is_said_in_a_line(tmp_path: Path) -> None:
+    (tmp_path / "log.csv").write_text(",".join(f"{'x' * 1000}{i}" for i in range(1000)) + "\n1\n")
+    with pytest.raises(InputError, match=r"has no column.* 980 more") as said:
+        check_logs(DESCRIPTION, tmp_path / "log.csv")
+    assert len(str(said.value)) < 1500
+
+
 def test_a_log_is_read_in_bounded_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sources, "BATCH", 50)
     log = write(cart_rows(MASSES, steps=60), tmp_path / "log.parquet")

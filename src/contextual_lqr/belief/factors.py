@@ -62,6 +62,41 @@ def tall_triangle(
     return None if parts is None else parts[0]
 
 
+def take_rows(
+    packed: Float[Array, "n numbers"],
+    columns: Sequence[Float[Array, " rows"]],
+    rows: Int64[Array, " some"],
+    ends: Int64[Array, " n"],
+    limit: float,
+) -> Int64[Array, " n"]:
+    """Take rows of a table into packed triangles, in place; how many each has taken.
+
+    Into number s those that stand in `rows` from the end of the one before to ends[s], but rows
+    with a number above the limit, or not finite.
+    """
+    used = kernels.update_triangles(columns, rows, ends, limit, packed)
+    for s in np.flatnonzero(used < 0):
+        some = rows[ends[s - 1] if s else 0 : ends[s]]
+        table = np.stack([column[some] for column in columns], 1)
+        table = table[np.abs(table).max(1) <= limit]
+        before = unpacked(packed[[s]], len(columns))[0]
+        packed[s], used[s] = triangle(before, table)[_upper(len(columns))], len(table)
+    return used
+
+
+def packed_size(n: int) -> int:
+    """How many numbers there are in a triangle of n columns."""
+    return n * (n + 1) // 2
+
+
+def unpacked(packed: Float[Array, "count numbers"], n: int) -> Float[Array, "count n n"]:
+    """Triangles of n columns, whose upper parts are packed row by row."""
+    triangles = np.zeros((len(packed), n, n))
+    if len(packed):
+        triangles[:, _upper(n)] = packed
+    return triangles
+
+
 def solve_triangle(
     R: Float[Array, "n n"],
     right: Float[Array, "n k"],

@@ -8,7 +8,7 @@ machine has shown is kept apart as well (`fleet_machines.py`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, TypeVar
 
@@ -33,25 +33,19 @@ from contextual_lqr.belief.fleet_machines import FleetMachines
 from contextual_lqr.belief.locked import Locked, one_at_a_time
 from contextual_lqr.belief.logged import Logged
 from contextual_lqr.belief.merging import require_mergeable
+from contextual_lqr.belief.pooled_rows import PooledRows
 from contextual_lqr.belief.prior import Prior, as_scales, with_known_rows
-from contextual_lqr.belief.regression import (
-    Regression,
-    as_known_rows,
-    as_noise_level,
-    as_regularisation,
-    factor_of,
-)
+from contextual_lqr.belief.regression import as_known_rows, as_noise_level, as_regularisation
+from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context import ContextMap
-from contextual_lqr.errors import ContextError, InputError
+from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import Trajectory
-
-_EPSILON = float(np.finfo(np.float64).eps)
 
 Data = TypeVar("Data", bound="FleetData")
 
 
-class FleetData(Locked):
+class FleetData(PooledRows, Locked):
     """What a fleet has shown; `Decoder` says what the arguments are, and what the data say."""
 
     def __init__(
@@ -88,19 +82,7 @@ class FleetData(Locked):
         self.kept: dict[Any, Any] = {}  # what others computed from it; gone when data come
         self.logged: Logged | None = None  # how large it was
         self._digests = Digests()
-        self._regression: Regression | None = None  # once there are rows
-        self._machines = None if deviations is None else FleetMachines(deviations)
-        super().__init__()
-
-    @property
-    def rows(self) -> int:
-        """How many steps were learnt from."""
-        return 0 if self._regression is None else self._regression.rows
-
-    @property
-    def ignored_rows(self) -> int:
-        """How many steps were so large that rounding drowned the noise."""
-        return 0 if self._regression is None else self._regression.ignored
+        super().__init__(None if deviations is None else FleetMachines(deviations))
 
     @property
     def evidence(self) -> Digests:
@@ -196,11 +178,14 @@ class FleetData(Locked):
             fresh -= repeats
             groups = without_repeats(groups, known) if repeats else groups
         if groups:
-            self._learn(context_map, *self._factored(rows_of(groups, G)), G.shape[1], fresh)
-            self._note(Logged.of_episodes(groups, G, self._limit))
-            self._digests.add(digests)
+            states = [one.states.reshape(-1, one.states.shape[-1]) for _, one in groups]
+            limit = self._limit(*np.concatenate(states).T)
+            self._learn(context_map, *self._factored(rows_of(groups, G), limit), G.shape[1])
+            self.episodes += fresh
+            self._note(Logged.of_episodes(groups, G, limit))
+            self._digests.add_episodes(beginnings)
             if self._machines is not None:
-                self._machines.add_episodes(context_map, G, groups, labels, self._limit)
+                self._machines.add_episodes(context_map, G, groups, labels, limit)
         self.repeats += repeats
 
     def update_rows(
@@ -275,68 +260,38 @@ class FleetData(Locked):
             return
         masked = any(map(np.ma.is_masked, (*states, *inputs, *next_states)))
         require(not masked, "a column has masked values: fill them or leave them out")
-        try:
-            with np.errstate(over="ignore", invalid="ignore"):  # refused later
-                z = context_map.encode(contexts, states, inputs)
-        except ContextError:
-            if chosen is None:
-                raise
-            # Perhaps for a row that is not chosen.
-            few = {name: np.asarray(contexts[name])[chosen] for name in contexts}
-            parts = ([one[chosen] for one in some] for some in (states, inputs, next_states))
-            codes, names = RowLabels.of(machine, len(states[0]))
-            machine = RowLabels(codes[chosen], names)
-            return self.update_columns(
-                few,
-                *parts,
-                episodes=episodes,
-                machine=machine,
-                allow_repeats=allow_repeats,
-                digests=digests,
-            )
         labels = RowLabels.of(machine, len(states[0]))
-        columns = [*z, *next_states]
-        data, used, ignored = tall_triangle(columns, chosen, self._limit), count, 0
-        if digests is None:
-            digests = table_digest(data, columns, chosen)
-            if not allow_repeats and self._digests.known(digests).any():
-                self.repeats += 1
-                return None
-        if data is not None:
-            data = data if self._regression is None else triangle(self._regression.data, data)
+        table = StepTable(context_map, contexts, labels, states, inputs, next_states, chosen)
+        waits = digests is not None and self._may_wait
+        limit = self._limit(*states, *next_states)
+        logged = Logged.of_table(table, limit) if waits else None
+        if digests is not None and logged is not None:
+            self._wait(context_map)
         else:
-            table = np.stack([one if chosen is None else one[chosen] for one in columns])
-            size = block_rows(len(columns))
-            blocks = (table[:, i : i + size].T for i in range(0, count, size))
-            data, used, ignored = self._factored(blocks)
-        logged = Logged.of_columns([*states, *inputs], chosen, context_map, contexts, self._limit)
-        self._learn(context_map, data, used, ignored, len(z), episodes)
+            columns, some = table.encoded()
+            data, used, ignored = tall_triangle(columns, some, limit), count, 0
+            if digests is None:
+                digests = table_digest(data, columns, some)
+                if not allow_repeats and self._digests.known(digests).any():
+                    self.repeats += 1
+                    return
+            if data is not None:
+                data = data if self._regression is None else triangle(self._regression.data, data)
+            else:
+                rows = np.stack([one if some is None else one[some] for one in columns])
+                size = block_rows(len(columns))
+                blocks = (rows[:, i : i + size].T for i in range(0, count, size))
+                data, used, ignored = self._factored(blocks, limit)
+            y = [*states, *inputs]
+            logged = Logged.of_columns(y, chosen, context_map, contexts, limit)
+            p = len(columns) - len(next_states)
+            self._learn(context_map, data, used, ignored, p)
+            self._eager |= waits
+        self.episodes += episodes
         self._note(logged)
         self._digests.add(digests)
         if self._machines is not None:
-            self._machines.add_columns(
-                context_map, contexts, labels, states, inputs, next_states, chosen, self._limit
-            )
-
-    def _factored(self, blocks: Iterable[Array]) -> tuple[Array, int, int]:
-        before = None if self._regression is None else self._regression.data
-        return factor_of(blocks, self._limit, before)
-
-    def _learn(
-        self,
-        context_map: ContextMap,
-        data: Array,
-        used: int,
-        ignored: int,
-        p: int,
-        episodes: int,
-    ) -> None:
-        """Hold the factor of all rows, old and new."""
-        used, ignored = used + self.rows, ignored + self.ignored_rows
-        self.context_map = context_map
-        self._regression = Regression(p, data, self.regularisation, self.known, used, ignored)
-        self.episodes += episodes
-        self._forget()
+            self._machines.add_table(table, limit)
 
     def _note(self, logged: Logged | None) -> None:
         if logged is not None:
@@ -361,11 +316,7 @@ class FleetData(Locked):
         """
         require(isinstance(other, type(self)), f"only a Decoder can be merged, not {other!r}")
         mine = require_mergeable(self, other, allow_repeats)
-        if other._regression is not None:
-            joint = other._regression
-            if self._regression is not None:
-                joint = self._regression.merged(joint)
-            self.context_map, self._regression = mine, joint
+        self._pool(other, mine)
         self._note(other.logged)
         self._digests.merge(other._digests)
         self.episodes += other.episodes
@@ -399,15 +350,3 @@ class FleetData(Locked):
         twin._digests = self._digests.copy()
         Locked.__init__(twin)
         return twin
-
-    def _forget(self) -> None:
-        """Drop what was computed from the data as they were."""
-        self.kept = {}
-
-    @property
-    def _limit(self) -> float:
-        """The size above which a row holds nothing but rounding."""
-        if self.given_noise_level is None:
-            return 1e150  # whose square is a number
-        level = np.asarray(self.given_noise_level)
-        return float(level[level > 0].min()) / _EPSILON

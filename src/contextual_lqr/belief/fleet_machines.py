@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
-import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.belief.episodes import Group
-from contextual_lqr.belief.factors import triangle
-from contextual_lqr.belief.machine_store import MachineStore, lagged_rows
+from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.prior import Prior
+from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import InputError
@@ -65,31 +63,21 @@ class FleetMachines:
 
     def pooled(self, context_map: ContextMap) -> tuple[Float[Array, "k k"], int]:
         """The factor of all rows [z x'], z = G y, and how many they are."""
-        store = self._changing(context_map)
-        y = store.states + store.inputs
-        T, G = store.own_factors(), store.matrices(context_map)
-        rows = np.concatenate((T[..., :y] @ G.swapaxes(1, 2), T[..., y:]), -1)
-        return triangle(rows.reshape(-1, rows.shape[-1])), int(store.counts.sum())
+        store = self.store or self._changing(context_map)
+        return store.pooled(context_map), store.rows
 
-    def add_episodes(
-        self,
-        context_map: ContextMap,
-        G: Float[Array, "n p y"],
-        groups: Sequence[Group],
-        labels: Sequence[str | None],
-        limit: float,
-    ) -> None:
-        """Hold what each machine has shown in its episode; of rows beyond the limit, nothing."""
-        store = self._changing(context_map)
-        for members, group in groups:
-            for i, x, u in zip(members.tolist(), group.states, group.inputs, strict=True):
-                rows = lagged_rows(x, u)
-                rows = rows[np.abs(rows).max(1) <= limit]
-                store.add(labels[i], context_map.condensed(G[i]), rows, len(rows))
+    @property
+    def rows(self) -> int:
+        """How many rows all of them have shown."""
+        return 0 if self.store is None else self.store.rows
 
-    def add_columns(self, context_map: ContextMap, *table: Any) -> None:
-        """Hold what each machine has shown in a table, as `MachineStore.add_columns` takes it."""
-        self._changing(context_map).add_columns(context_map, *table)
+    def add_episodes(self, context_map: ContextMap, *episodes: Any) -> None:
+        """Hold what each machine has shown in its episode, as `MachineStore` takes it."""
+        self._changing(context_map).add_episodes(context_map, *episodes)
+
+    def add_table(self, table: StepTable, limit: float) -> None:
+        """Hold what each machine has shown in a table; of rows beyond the limit, nothing."""
+        self._changing(table.context_map).add_table(table, limit)
 
     def merge(self, context_map: ContextMap, other: FleetMachines) -> None:
         """Take in all machines of another."""

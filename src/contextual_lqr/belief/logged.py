@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.episodes import Group
+from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 
@@ -42,6 +43,18 @@ class Logged:
         return found
 
     @classmethod
+    def of_table(cls, table: StepTable, limit: float) -> Logged | None:
+        """Of a table that was cut in runs; None if a number of [y, x'] or z is beyond the limit."""
+        low, high = _ends([column[table.rows] for column in (*table.states, *table.inputs)])
+        found, sizes = cls(low, high, *range_of(table.runs.G)), np.maximum(-low, high)
+        after = np.max([np.abs(column).max() for column in table.next_states])
+        if not after <= limit:  # perhaps in a row that is not chosen
+            after = np.max([np.abs(column[table.rows]).max() for column in table.next_states])
+        with np.errstate(over="ignore"):
+            most = np.max([after, sizes.max(), (found.most @ sizes).max()])
+        return found if most <= limit else None
+
+    @classmethod
     def of_columns(
         cls,
         columns: Sequence[Float[Array, " n"]],
@@ -53,11 +66,13 @@ class Logged:
         """Of a table's rows, or those chosen, by the columns of y; None if nothing remains."""
         rows = np.arange(len(columns[0])) if chosen is None else chosen
         y = [column if chosen is None else column[chosen] for column in columns]
-        if not max(np.abs(column).max() for column in y) <= limit:
+        low, high = _ends(y)
+        if not max(-low.min(), high.max()) <= limit:
             good = np.max([np.abs(column) for column in y], axis=0) <= limit
-            rows, y = rows[good], [column[good] for column in y]
+            rows = rows[good]
             if not len(rows):
                 return None
+            low, high = _ends([column[good] for column in y])
         named = isinstance(contexts, Mapping)
         new = np.ones(len(rows), bool)  # where the context is not that of the row above
         if named:
@@ -75,7 +90,6 @@ class Logged:
                 else {name: np.asarray(values)[some] for name, values in contexts.items()}
             )
             ends.append(range_of(context_map.matrices(few)))
-        low, high = (np.array([end(column) for column in y]) for end in (np.min, np.max))
         least, most = (np.array(each) for each in zip(*ends, strict=True))
         return cls(low, high, least.min(0), most.max(0))
 
@@ -89,6 +103,11 @@ class Logged:
             np.minimum(self.least, other.least),
             np.maximum(self.most, other.most),
         )
+
+    def within(self, edge: Float[Array, " y"]) -> Logged:
+        """Of rows that are no larger."""
+        low, high = (np.clip(end, -edge, edge) for end in (self.low, self.high))
+        return replace(self, low=low, high=high)
 
     @property
     def G(self) -> Float[Array, "p y"]:
@@ -107,6 +126,11 @@ class Logged:
         require(good and np.isfinite(array).all(), "its range of states and inputs does not fit")
         least, most = array[2 : p + 2], array[p + 2 :]
         return cls(array[0], array[1], np.where(least < 0, np.inf, least), most)
+
+
+def _ends(columns: Sequence[Float[Array, " n"]]) -> tuple[Array, Array]:
+    """The least and the most of each."""
+    return np.array([one.min() for one in columns]), np.array([one.max() for one in columns])
 
 
 def range_of(G: Float[Array, "n p y"]) -> tuple[Float[Array, "p y"], Float[Array, "p y"]]:

@@ -17,10 +17,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.machine_factors import triangular_root
 from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.problem import LinearSystem
+from contextual_lqr.lqr.triangular_root import triangular_root
 
 
 @dataclass(frozen=True, eq=False, repr=False)

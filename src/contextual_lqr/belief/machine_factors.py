@@ -30,6 +30,7 @@ from scipy.linalg import solve_triangular
 from contextual_lqr.checks import require
 
 _CHUNK = 1 << 21  # numbers in the whitened rows of one chunk of machines
+_LITTLE = 1e2  # own information in units of the prior's: subtracting costs two digits at most
 _LARGE = 1e4  # a root beyond which squaring it would drown the noise of 1
 _ROUNDS = 12
 _EPSILON = float(np.finfo(np.float64).eps)
@@ -198,18 +199,31 @@ def leave_one_out(
             spread = pooled.half(r, part.maps)  # U⁻ᵀG (n, p, y)
             A = pooled.half(r, rows[r].transpose(0, 2, 1))  # (n, p, y)
             at = A.transpose(0, 2, 1)
-            # I - AᵀA = P (1 - λ) Pᵀ; a machine that alone shows something has λ = 1, to rounding
-            lev, P = np.linalg.eigh(at @ A)
-            gap = np.maximum(1 - lev, len(theta) * _EPSILON)
-            half = P.transpose(0, 2, 1) / np.sqrt(gap)[..., None]  # C⁻¹
-            lost = half @ (at @ spread)  # C⁻¹ Aᵀ U⁻ᵀ G
-            error = half @ (right[r] - rows[r] @ theta)[..., None]
+            error = (right[r] - rows[r] @ theta)[..., None]
+            both = _over_gap(at @ A, np.concatenate([at @ spread, error], axis=2), len(theta))
+            lost, error = both[..., :-1], both[..., -1:]  # C⁻¹ Aᵀ U⁻ᵀ G, C⁻¹ (f̃ - X̃θ)
             means[some, r] = all_in[:, r] - (lost.transpose(0, 2, 1) @ error)[..., 0]
             root = np.concatenate([spread, lost], axis=1)
             covariances[some, r] = variances[r] * (root.transpose(0, 2, 1) @ root)
-        midway = (all_in + means[some]) / 2
-        covariances[some] += _of_others(part, midway, deviations, variances, w, count)
+        if deviations.any():
+            midway = (all_in + means[some]) / 2
+            covariances[some] += _of_others(part, midway, deviations, variances, w, count)
     return Belief(means, covariances)
+
+
+def _over_gap(
+    leverage: Float[Array, "N y y"], right: Float[Array, "N y k"], p: int
+) -> Float[Array, "N y k"]:
+    """C⁻¹ right, C Cᵀ = I - leverage; a machine that alone shows something has 1, to rounding."""
+    found = np.empty_like(right)
+    small = np.trace(leverage, axis1=1, axis2=2) < 0.5  # as almost all are: Cholesky will do
+    C = np.linalg.cholesky(np.eye(leverage.shape[1]) - leverage[small])
+    found[small] = solve_lower(C, right[small])
+    if not small.all():
+        values, P = np.linalg.eigh(leverage[~small])
+        gap = np.maximum(1 - values, p * _EPSILON)
+        found[~small] = P.transpose(0, 2, 1) @ right[~small] / np.sqrt(gap)[..., None]
+    return found
 
 
 def _of_others(
@@ -251,7 +265,19 @@ def machine_posterior(
     With `degrees` ν the prior is Student's: c KKᵀ, with the c ≥ 1 that the machine's own rows ask
     for. By EM, c = (ν + E[zᵀz]) / (ν + y), z in units of K. So a machine far beyond the others is
     not drawn towards them.
+
+    Where own rows say little beside the prior C, the same without its root, by the L of
+    L Lᵀ = I + R C Rᵀ / σ²: mean + C RᵀL⁻ᵀ L⁻¹(F - R mean) / σ², and C - C RᵀL⁻ᵀ L⁻¹R C / σ².
     """
+    R, sigma = R_own[..., None, :, :], np.sqrt(variances)[:, None, None]
+    along = R @ covariance / sigma
+    spread = along @ R.swapaxes(-1, -2) / sigma
+    if degrees is None and np.abs(spread).max(initial=0.0) < _LITTLE:
+        off = (F_own.swapaxes(-1, -2)[..., None] - R @ mean[..., None]) / sigma
+        L = np.linalg.cholesky(np.eye(mean.shape[-1]) + spread)
+        both = solve_lower(L, np.concatenate([along, off], axis=-1))
+        found = both[..., :-1].swapaxes(-1, -2) @ both
+        return Belief(mean + found[..., -1], covariance - found[..., :-1])
     K = square_root(covariance)
     z, U = _condition(R_own, F_own, mean, K, variances)
     if degrees is not None:
@@ -295,26 +321,15 @@ def square_root(covariance: Float[Array, "*N y y"]) -> Float[Array, "*N y y"]:
     return np.asarray(sizes[..., None] * vectors * np.sqrt(np.maximum(values, 0))[..., None, :])
 
 
-def triangular_root(covariance: Float[Array, "*N y y"]) -> Float[Array, "*N y y"]:
-    """The lower triangle L with LLᵀ the covariance, which may be singular; in any units.
-
-    Unlike the `square_root` it hardly moves when the covariance hardly does: what is drawn with it
-    is the same in all units.
-    """
-    sizes = np.sqrt(np.maximum(np.diagonal(covariance, axis1=-2, axis2=-1), 0))
-    safe = np.where(sizes > 0, sizes, 1)
-    left = covariance / safe[..., None] / safe[..., None, :]
-    L = np.zeros_like(left)
-    y = covariance.shape[-1]
-    for j in range(y):
-        pivot = left[..., j, j]
-        told = pivot > y * _EPSILON
-        column = left[..., j] / np.sqrt(np.where(told, pivot, 1.0))[..., None]
-        column = np.where(told[..., None], column, 0.0)
-        column[..., :j] = 0.0
-        L[..., j] = column
-        left = left - column[..., :, None] * column[..., None, :]
-    return np.asarray(sizes[..., None] * L)
+def data_factor(
+    R: Float[Array, "*M y y"], covariance: Float[Array, "*N y y"], variance: Array | float
+) -> Float[Array, "*N y y"]:
+    """L, lower triangular, with L Lᵀ = I + R C Rᵀ / σ²: what machines' own rows are, whitened."""
+    variance = np.asarray(variance)[..., None, None]
+    spread = R @ (covariance / variance) @ R.swapaxes(-1, -2)
+    if np.abs(spread).max(initial=0.0) < _LARGE**2:
+        return np.asarray(np.linalg.cholesky(np.eye(R.shape[-1]) + spread))
+    return noise_factor(R @ square_root(covariance) / np.sqrt(variance))
 
 
 def noise_factor(root: Float[Array, "N q k"]) -> Float[Array, "N q q"]:

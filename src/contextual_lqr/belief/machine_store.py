@@ -4,7 +4,8 @@ A step is a row [y, y⁻, sign y, x'] with y = [x; u], y⁻ the step before (zer
 episode) and x' the next state. The factor of a machine's rows holds all that least squares needs:
 [y, x'] is the regression of its own [A, B]; y⁻ and the signs are for tests of the model
 (`certificates/misspecification.py`). These pool machines, and a thousand of them are enough: of
-machines that come later, [y, x'] alone is kept.
+machines that come later, [y, x'] alone is kept. Factors stand in one array, packed, so that many
+machines are updated and read at once.
 
 A machine is a label with a context. Without a label, every episode is another machine.
 """
@@ -12,186 +13,190 @@ A machine is a label with a context. Without a label, every episode is another m
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
-from contextual_lqr import kernels
-from contextual_lqr.belief.episodes import RowLabels
-from contextual_lqr.belief.factors import triangle
+from contextual_lqr.belief.episodes import Group
+from contextual_lqr.belief.evidence import row_hashes
+from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
 from contextual_lqr.belief.machine_factors import MachineFactors
+from contextual_lqr.belief.step_table import EpisodeRows, StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 
-Key = tuple[str, bytes] | int
-
 TESTED = 1000  # machines of which all columns are kept
 _SAME = 1e-9  # relative: a context that was written down and read again
+_TOGETHER = 1024  # machines, or episodes, whose rows are laid out at once
 
 
 class Machine(NamedTuple):
-    """The factor of a machine's rows, packed; how many they are; and what its context comes to.
+    """How many rows a machine has shown, and what its context comes to."""
 
-    Of all columns, or of [y, x'] alone.
-    """
-
-    packed: Float[Array, " numbers"]
     rows: int
     context: Array
 
 
 class MachineStore:
-    """Machines by label and context; records are replaced, never written into."""
+    """Machines by label and context. A copy shares the arrays until one of the two changes."""
 
     def __init__(self, states: int, inputs: int) -> None:
         self.states, self.inputs = states, inputs
         y = states + inputs
         self.size = 3 * y + states  # columns of [y, y⁻, sign y, x']
-        self._own = [*range(y), *range(3 * y, self.size)]  # of [y, x']
-        self._machines: dict[Key, Machine] = {}
-        self._upper, self._upper_own = np.triu_indices(self.size), np.triu_indices(y + states)
-        self._unnamed = 0
-        self._tested = 0  # machines of which all columns are kept
-        self._places: dict[str, list[tuple[int, Key]]] = {}
-        self._indexed = 0  # how many machines `_places` knows
+        self._labels: list[str | None] = []
+        self._places: dict[tuple[str | None, int], int] = {}  # by label and hash of the context
+        # One a machine, with room for more; of all columns, by place, of some.
+        self._packed = np.zeros((0, packed_size(y + states)))
+        self._rows, self._contexts = np.zeros(0, np.int64), np.zeros(0)
+        self._tested: dict[int, Float[Array, " numbers"]] = {}
+        self._shared = False
+        self._labelled: dict[str, list[int]] = {}
+        self._indexed = 0  # how many machines `_labelled` knows
 
     def __len__(self) -> int:
-        return len(self._machines)
+        return len(self._labels)
 
     def copy(self) -> MachineStore:
         """An independent store of the same machines."""
         twin = object.__new__(MachineStore)
         twin.__dict__.update(self.__dict__)
-        twin._machines = dict(self._machines)
-        twin._places, twin._indexed = {}, 0
+        self._shared = twin._shared = True
         return twin
 
     def some(self, places: Sequence[int]) -> MachineStore:
         """The machines at these places."""
-        twin, keys = self.copy(), list(self._machines)
-        twin._machines = {keys[i]: self._machines[keys[i]] for i in places}
-        twin._tested = sum(map(self._whole, twin._machines.values()))
+        twin, at = MachineStore(self.states, self.inputs), np.asarray(places, np.int64)
+        twin._place([self._labels[i] for i in places], self._contexts[at])
+        twin._packed[: len(at)], twin._rows[: len(at)] = self._packed[at], self._rows[at]
+        twin._tested = {k: self._tested[i] for k, i in enumerate(places) if i in self._tested}
         return twin
 
     @property
     def labels(self) -> list[str]:
         """What the machines are called, in their order; "" for one without a label."""
-        return ["" if isinstance(key, int) else key[0] for key in self._machines]
+        return [label or "" for label in self._labels]
 
-    def add(self, label: str | None, context: Array, rows: Float[Array, "n k"], count: int) -> None:
-        """Take in rows of a machine, or their factor: of all columns, or of [y, x'] alone."""
-        self._add(self._key(label, context), context, rows, count)
+    def _place(self, labels: Sequence[str | None], contexts: Array) -> Int64[Array, " k"]:
+        """Where machines stand; new ones at the end, of no rows. What follows may write there."""
+        if self._shared:
+            for name in ("labels", "places", "packed", "rows", "contexts", "tested"):
+                setattr(self, f"_{name}", getattr(self, f"_{name}").copy())
+            self._shared, self._labelled, self._indexed = False, {}, 0
+        keys = list(zip(labels, _hashes(contexts), strict=True))
+        found = list(map(self._places.get, keys))
+        first, new = len(self), []
+        for i in [i for i, place in enumerate(found) if place is None]:
+            end, label = len(self._labels), labels[i]
+            found[i] = end if label is None else self._places.setdefault(keys[i], end)
+            if found[i] == end:
+                self._labels.append(label)
+                new.append(i)
+        if len(self) > len(self._rows):
+            room = max(len(self), len(self._rows) * 3 // 2)
+            self._packed, self._rows = _with_room(self._packed, room), _with_room(self._rows, room)
+            before = self._contexts if first else contexts[:0]
+            self._contexts = _with_room(before, room)
+        if new:
+            self._contexts[first : len(self)] = contexts[new]
+        return np.array(found, np.int64)
 
-    def _add(self, key: Key, context: Array, rows: Float[Array, "n k"], count: int) -> None:
-        before = self._machines.get(key)
-        whole = self._keeps_all(before) and rows.shape[1] == self.size
-        if not whole and rows.shape[1] == self.size:
-            rows = rows[:, self._own]
-        told = rows[:0]
-        if before is not None:
-            told, count = self._unpacked(before), count + before.rows
-            if not whole and self._whole(before):
-                told = told[:, self._own]
-                self._tested -= 1
-        factor = triangle(told, rows)
-        self._tested += whole and before is None
-        packed = factor[self._upper if whole else self._upper_own]
-        if before is not None:
-            context = before.context
-        elif not isinstance(key, int):  # the key holds it already
-            context = np.frombuffer(key[1], context.dtype).reshape(context.shape)
-        self._machines[key] = Machine(packed, count, context)
+    def add_table(self, table: StepTable, limit: float) -> None:
+        """Take in the rows of a table but those beyond the limit."""
+        runs = table.runs
+        at = self._place(runs.names, table.context_map.condensed(runs.G))
+        self._take(at, table, runs.starts, runs.lengths, limit)
 
-    def _key(self, label: str | None, context: Array) -> Key:
-        if label is not None:
-            return label, context.tobytes()
-        self._unnamed += 1
-        return self._unnamed - 1
-
-    def _whole(self, machine: Machine) -> bool:
-        return len(machine.packed) == len(self._upper[0])
-
-    def _keeps_all(self, machine: Machine | None) -> bool:
-        """Whether of this machine, or of a new one, all columns are kept."""
-        return self._tested < TESTED if machine is None else self._whole(machine)
-
-    def add_columns(
+    def add_episodes(
         self,
         context_map: ContextMap,
-        contexts: Any,
-        labels: RowLabels,
-        states: Sequence[Array],
-        inputs: Sequence[Array],
-        next_states: Sequence[Array],
-        chosen: Int64[Array, " some"] | None,
+        G: Float[Array, "n p y"],
+        groups: Sequence[Group],
+        labels: Sequence[str | None],
         limit: float,
     ) -> None:
-        """Take in a table's rows, or those chosen, by its columns: each has a context and a label.
+        """Take in episodes, each with its context matrix and label."""
+        for members, group in groups:
+            for i in range(0, len(members), _TOGETHER):
+                some = members[i : i + _TOGETHER]
+                at = self._place([labels[k] for k in some], context_map.condensed(G[some]))
+                x, u = group.states[i : i + _TOGETHER], group.inputs[i : i + _TOGETHER]
+                starts = np.arange(0, u.shape[0] * u.shape[1], u.shape[1])
+                lengths = np.full(len(some), u.shape[1])
+                self._take(at, EpisodeRows(x, u), starts, lengths, limit)
 
-        Without labels, the episodes are told apart by where one step does not follow another.
-        """
-        rows = np.arange(len(states[0])) if chosen is None else chosen
-        follows = following(states, next_states, rows)
-        codes = labels.codes[rows]
-        if isinstance(contexts, Mapping):
-            values = [np.asarray(column)[rows] for column in contexts.values()]
-        else:
-            values = list(context_map.matrices(contexts)[rows].reshape(len(rows), -1).T)
-        # Rows of one machine and context side by side, in the order in which they came.
-        order = np.argsort(codes, kind="stable")
-        starts = np.zeros(len(rows), bool)
-        starts[0] = True
-        for column in (codes, *values):
-            starts[1:] |= column[order][1:] != column[order][:-1]
-        unnamed = np.array([name is None for name in labels.names])
-        starts |= unnamed[codes[order]] & ~follows[rows[order]]
-        segments = np.split(rows[order], np.flatnonzero(starts)[1:])
-        firsts = [int(segment[0]) for segment in segments]
-        if isinstance(contexts, Mapping):
-            G = context_map.matrices({n: np.asarray(c)[firsts] for n, c in contexts.items()})
-        else:
-            G = context_map.matrices([contexts[i] for i in firsts])
-        own = [context_map.condensed(one) for one in G]
-        names = [labels.names[code] for code in labels.codes[firsts].tolist()]
-        keys = list(map(self._key, names, own))
-        columns: dict[bool, list[Array]] = {False: [*states, *inputs, *next_states]}
-        by_length: dict[tuple[bool, int], list[int]] = {}
-        room = TESTED - self._tested
-        for i, (key, segment) in enumerate(zip(keys, segments, strict=True)):
-            before = self._machines.get(key)
-            whole = room > 0 if before is None else self._whole(before)
-            room -= whole and before is None
-            by_length.setdefault((whole, len(segment)), []).append(i)
-        for (whole, length), members in by_length.items():
-            if whole and whole not in columns:
-                columns[whole] = lagged_columns(states, inputs, next_states, follows)
-            places = np.concatenate([segments[i] for i in members])
-            factors = kernels.factor_blocks(columns[whole], places, length, limit)
-            for k, i in enumerate(members):
-                if factors is not None:
-                    self._add(keys[i], own[i], factors[k], length)
-                    continue
-                table = np.stack([column[segments[i]] for column in columns[whole]], 1)
-                table = table[np.abs(table).max(1) <= limit]
-                self._add(keys[i], own[i], table, len(table))
+    def _take(
+        self,
+        at: Int64[Array, " runs"],
+        table: StepTable | EpisodeRows,
+        starts: Int64[Array, " runs"],
+        lengths: Int64[Array, " runs"],
+        limit: float,
+    ) -> None:
+        """Take in runs of rows, each of the machine that stands `at` a place."""
+        rows, last = table.rows, at[1:] > at[:-1]
+        if not last.all():  # those of one machine side by side, in the order in which they came
+            order = np.argsort(at, kind="stable")
+            at, starts, lengths = at[order], starts[order], lengths[order]
+            rows = rows[_ranges(starts, lengths)]
+            last = np.append(at[1:] > at[:-1], True)
+            at, lengths = at[last], np.diff(lengths.cumsum()[last], prepend=0)
+        ends, fresh, packed = lengths.cumsum(), self._rows[at] == 0, self._packed[at]
+        self._rows[at] += take_rows(packed, table.columns, rows, ends, limit)
+        self._packed[at] = packed
+        room, tested = TESTED - len(self._tested), []
+        for i, (place, new) in enumerate(zip(at.tolist(), fresh.tolist(), strict=True)):
+            known = place in self._tested
+            if known or (new and room > 0):
+                tested.append(i)
+                room -= not known
+        if tested:
+            if len(tested) < len(at):
+                rows = rows[_ranges((ends - lengths)[tested], lengths[tested])]
+                ends = lengths[tested].cumsum()
+            self._test(at[tested], table.lagged(rows, limit), ends)
+
+    def _test(self, at: Int64[Array, " k"], columns: list[Array], ends: Int64[Array, " k"]) -> None:
+        """Take rows of all columns into the factors at these places."""
+        none = np.zeros(packed_size(self.size))
+        packed = np.array([self._tested.get(place, none) for place in at.tolist()])
+        take_rows(packed, columns, np.arange(ends[-1]), ends, np.inf)
+        self._tested.update(zip(at.tolist(), map(np.copy, packed), strict=True))
 
     def merge(self, other: MachineStore) -> None:
         """Take in all machines of another store."""
-        for key, machine in other._machines.items():
-            label = None if isinstance(key, int) else key[0]
-            self.add(label, machine.context, other._unpacked(machine), machine.rows)
+        first, n = len(self), len(other)
+        at = self._place(other._labels, other._contexts[:n])
+        new = np.flatnonzero(at >= first)
+        self._packed[at[new]] = other._packed[new]
+        self._rows[at] += other._rows[:n]
+        both = np.flatnonzero(at < first)
+        for chosen in np.array_split(both, max(1, len(both) // _TOGETHER)):
+            packed = self._packed[at[chosen]]
+            _add_triangles(packed, other._packed[chosen], 2 * self.states + self.inputs)
+            self._packed[at[chosen]] = packed
+        theirs = {int(at[i]): packed for i, packed in other._tested.items()}
+        met = self._tested.keys() & set(at[both].tolist())
+        for place in met - theirs.keys():
+            del self._tested[place]
+        if some := sorted(met & theirs.keys()):
+            packed = np.array([self._tested[place] for place in some])
+            _add_triangles(packed, np.array([theirs[place] for place in some]), self.size)
+            self._tested.update(zip(some, map(np.copy, packed), strict=True))
+        for place in [place for place in theirs if place >= first]:
+            if len(self._tested) < TESTED:
+                self._tested[place] = theirs[place]
 
     def of_label(self, label: str) -> list[tuple[int, Machine]]:
         """The machines of this label, one for each of its contexts, and their places among all."""
-        if self._indexed != len(self._machines):
-            self._places, self._indexed = {}, len(self._machines)
-            for i, key in enumerate(self._machines):
-                if not isinstance(key, int):
-                    self._places.setdefault(key[0], []).append((i, key))
-        return [(i, self._machines[key]) for i, key in self._places.get(label, ())]
+        for place in range(self._indexed, len(self)):
+            self._labelled.setdefault(self._labels[place] or "", []).append(place)
+        self._indexed = len(self)
+        places = self._labelled.get(label, ()) if label else ()
+        return [(i, Machine(int(self._rows[i]), self._contexts[i].copy())) for i in places]
 
     def place(self, label: str, context: Array) -> int | None:
         """Where a machine stands among all, if it is here; its context may differ by rounding."""
@@ -203,36 +208,49 @@ class MachineStore:
         return None
 
     @property
+    def rows(self) -> int:
+        """How many rows all machines have shown."""
+        return int(self._rows[: len(self)].sum())
+
+    @property
     def counts(self) -> Int64[Array, " n"]:
         """How many rows each machine has shown."""
-        return np.array([one.rows for one in self._machines.values()], np.int64)
+        return self._rows[: len(self)].copy()
 
     def tested(
         self, context_map: ContextMap
     ) -> tuple[Float[Array, "n k k"], Int64[Array, " n"], Float[Array, "n p y"]]:
         """The factors of [y, y⁻, sign y, x'] of the machines that have them; rows; matrices."""
-        some = [one for one in self._machines.values() if self._whole(one)]
-        counts = np.array([one.rows for one in some], np.int64)
-        contexts = np.stack([one.context for one in some])
-        return self._triangles(some), counts, context_map.expanded(contexts)
+        at = sorted(self._tested)
+        packed = np.array([self._tested[place] for place in at])
+        return unpacked(packed, self.size), self._rows[at], context_map.expanded(self._contexts[at])
 
-    def own_factors(self) -> Float[Array, "n s s"]:
+    def own_factors(self, some: slice = slice(None)) -> Float[Array, "n s s"]:
         """The factors of [y, x'], one a machine."""
-        machines = list(self._machines.values())
-        found = np.zeros((len(self), len(self._own), len(self._own)))
-        whole = np.array([self._whole(one) for one in machines], bool)
-        for chosen in np.array_split(np.flatnonzero(whole), max(1, whole.sum() // 4096)):
-            T = self._triangles([machines[i] for i in chosen])
-            found[chosen] = np.linalg.qr(T[..., self._own], mode="r")
-        rest = np.flatnonzero(~whole)
-        if len(rest):
-            packed = np.array([machines[i].packed for i in rest])
-            found[rest[:, None], self._upper_own[0], self._upper_own[1]] = packed
-        return found
+        return unpacked(self._packed[: len(self)][some], 2 * self.states + self.inputs)
+
+    def pooled(self, context_map: ContextMap) -> Float[Array, "k k"]:
+        """The factor of the rows [z x'] of all machines, z = G y."""
+        shape, y = context_map.shape, self.states + self.inputs
+        assert shape is not None  # there are machines
+        k = shape[0] + self.states
+        found = np.zeros((1, packed_size(k)))
+        for i in range(0, len(self), _TOGETHER):
+            some = slice(i, i + _TOGETHER)
+            T, G = self.own_factors(some), context_map.expanded(self._contexts[: len(self)][some])
+            rows = np.concatenate((T[..., :y] @ G.swapaxes(1, 2), T[..., y:]), -1).reshape(-1, k)
+            take_rows(
+                found,
+                list(np.ascontiguousarray(rows.T)),
+                np.arange(len(rows)),
+                np.array([len(rows)]),
+                np.inf,
+            )
+        return np.asarray(unpacked(found, k)[0])
 
     def matrices(self, context_map: ContextMap) -> Float[Array, "n p y"]:
         """The context matrices, one a machine."""
-        return context_map.expanded(np.stack([one.context for one in self._machines.values()]))
+        return context_map.expanded(self._contexts[: len(self)])
 
     def regressions(self, context_map: ContextMap) -> MachineFactors:
         """The regression of every machine's own [A, B]: the factors of [y, x'] alone."""
@@ -245,103 +263,66 @@ class MachineStore:
 
     def arrays(self) -> dict[str, Array]:
         """All that there is to save."""
-        machines = self._machines.values()
-        names = json.dumps([None if isinstance(key, int) else key[0] for key in self._machines])
-        whole = np.array([self._whole(one) for one in machines], bool)
-
-        def packed(all_columns: bool, size: int) -> Array:
-            some = [one.packed for one in machines if self._whole(one) == all_columns]
-            return np.array(some).reshape(len(some), size)
-
+        n, at = len(self), sorted(self._tested)
         return {
-            "machine_factors": packed(True, len(self._upper[0])),
-            "machine_own_factors": packed(False, len(self._upper_own[0])),
-            "machine_tested": whole,
+            "machine_factors": np.array([self._tested[place] for place in at]),
+            "machine_own_factors": self._packed[:n].copy(),
+            "machine_tested": np.isin(np.arange(n), at),
             "machine_rows": self.counts,
-            "machine_contexts": np.array([one.context for one in machines]),
-            "machine_names": np.frombuffer(names.encode(), np.uint8),
+            "machine_contexts": self._contexts[:n].copy(),
+            "machine_names": np.frombuffer(json.dumps(self._labels).encode(), np.uint8),
         }
 
     @classmethod
     def from_arrays(cls, states: int, inputs: int, arrays: dict[str, Array]) -> MachineStore:
         """What `arrays` gave."""
         store = cls(states, inputs)
-        factors, rows, contexts, names = (
-            arrays[f"machine_{name}"] for name in ("factors", "rows", "contexts", "names")
+        factors, own, tested, rows, contexts, names = (
+            arrays[f"machine_{name}"]
+            for name in ("factors", "own_factors", "tested", "rows", "contexts", "names")
         )
-        own = arrays.get("machine_own_factors", np.zeros((0, 0)))  # older files have none
-        whole = arrays.get("machine_tested", np.ones(len(rows), bool))
-        labels = json.loads(names.tobytes())
+        labels = [None if label is None else str(label) for label in json.loads(names.tobytes())]
+        n = len(labels)
         require(
-            len(whole) == len(rows) == len(contexts) == len(labels)
-            and (len(factors), len(own)) == (whole.sum(), (~whole).sum())
-            and (not len(factors) or factors.shape[1] == len(store._upper[0]))
-            and (not len(own) or own.shape[1] == len(store._upper_own[0]))
+            len(tested) == len(rows) == len(contexts) == n
+            and own.shape == (n, store._packed.shape[1])
+            and len(factors) == np.count_nonzero(tested)
+            and (not len(factors) or factors.shape[1] == packed_size(store.size))
             and np.isfinite(factors).all()
             and np.isfinite(own).all()
             and (rows >= 0).all(),
             "its machines do not fit together",
         )
-        kept = {True: iter(factors), False: iter(own)}
-        machines = zip(whole.tolist(), rows.tolist(), contexts, labels, strict=True)
-        for all_columns, count, context, label in machines:
-            key = store._key(None if label is None else str(label), context)
-            store._machines[key] = Machine(next(kept[all_columns]), count, context)
-        store._tested = int(whole.sum())
+        store._place(labels, contexts)
+        require(len(store) == n, "two of its machines have one label and one context")
+        store._packed[:n], store._rows[:n] = own, rows
+        store._tested = dict(zip(np.flatnonzero(tested).tolist(), factors, strict=True))
         return store
 
-    def _unpacked(self, machine: Machine) -> Float[Array, "k k"]:
-        if self._whole(machine):
-            return np.asarray(self._triangles([machine])[0])
-        T = np.zeros((len(self._own), len(self._own)))
-        T[self._upper_own] = machine.packed
-        return T
 
-    def _triangles(self, machines: Sequence[Machine]) -> Float[Array, "n k k"]:
-        """The factors of machines of which all columns are kept."""
-        T = np.zeros((len(machines), self.size, self.size))
-        if machines:
-            T[:, *self._upper] = [one.packed for one in machines]
-        return T
+def _add_triangles(packed: Float[Array, "n k"], others: Float[Array, "n k"], size: int) -> None:
+    """Take the rows of other triangles into packed ones, one by one."""
+    rows = unpacked(others, size).reshape(-1, size)
+    ends = np.arange(1, len(packed) + 1) * size
+    take_rows(packed, list(np.ascontiguousarray(rows.T)), np.arange(len(rows)), ends, np.inf)
 
 
-def lagged_rows(
-    states: Float[Array, "*episodes H d"], inputs: Float[Array, "*episodes steps m"]
-) -> Float[Array, "*episodes steps k"]:
-    """The rows [y, y⁻, sign y, x'] of episodes."""
-    y = np.concatenate((states[..., :-1, :], inputs), -1)
-    before = np.zeros_like(y)
-    before[..., 1:, :] = y[..., :-1, :]
-    return np.concatenate((y, before, np.sign(y), states[..., 1:, :]), -1)
+def _hashes(contexts: Array) -> list[int]:
+    """One for each context, equal for equal ones, in whatever process."""
+    if not contexts.size:  # all machines have the one context, or there are none
+        return [0] * len(contexts)
+    found: list[int] = row_hashes(list(contexts.reshape(len(contexts), -1).T)).tolist()
+    return found
 
 
-def following(
-    states: Sequence[Array], next_states: Sequence[Array], rows: Int64[Array, " some"]
-) -> Bool[Array, " n"]:
-    """Which rows of a table of steps follow the one above.
-
-    They do if both are among `rows`, and a step starts exactly in the state where the other ends.
-    """
-    among = np.zeros(len(states[0]), bool)
-    among[rows] = True
-    follows = np.zeros(len(among), bool)
-    follows[1:] = among[1:] & among[:-1]
-    for x, after in zip(states, next_states, strict=True):
-        follows[1:] &= x[1:] == after[:-1]
-    return follows
+def _ranges(starts: Int64[Array, " n"], lengths: Int64[Array, " n"]) -> Int64[Array, " all"]:
+    """start, start + 1, …: as many as the length says, of one after the other."""
+    first = starts - lengths.cumsum() + lengths
+    return np.asarray(np.arange(lengths.sum()) + np.repeat(first, lengths))
 
 
-def lagged_columns(
-    states: Sequence[Array],
-    inputs: Sequence[Array],
-    next_states: Sequence[Array],
-    follows: Bool[Array, " n"],
-) -> list[Array]:
-    """The columns of [y, y⁻, sign y, x'] of a table of steps."""
-    before = []
-    for column in (*states, *inputs):
-        lagged = np.zeros(len(column))
-        lagged[1:] = column[:-1]
-        before.append(np.where(follows, lagged, 0.0))
-    signs = [np.sign(column) for column in (*states, *inputs)]
-    return [*states, *inputs, *before, *signs, *next_states]
+def _with_room(array: Array, room: int) -> Array:
+    """The same with zeros below, up to so many."""
+    wider = np.zeros((room, *array.shape[1:]), array.dtype)
+    wider[: len(array)] = array
+    return wider

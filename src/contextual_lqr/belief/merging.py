@@ -28,6 +28,10 @@ def require_mergeable(one: FleetData, other: FleetData, allow_repeats: bool) -> 
         ("way with deviations", *(each._machines is not None for each in both)),
     ):
         require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
+    # A BlockContext takes pairs of any size, so p shows only in what was learnt.
+    sizes = {each.logged.most.shape for each in both if each.logged is not None}
+    named = " and ".join(map(str, sorted(sizes)))
+    require(len(sizes) < 2, f"decoders of one size of G(context) can be merged, not of {named}")
     prior = one.given_prior
     same = other.given_prior is None if prior is None else prior.same_as(other.given_prior)
     require(

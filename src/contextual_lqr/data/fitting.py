@@ -256,7 +256,7 @@ def fit(
         seen = report.context_range
         if into is not None and before is not None:
             decoder = before.copy()
-            decoder.merge(learnt.decoder, allow_repeats=allow_repeats)
+            decoder.merge(learnt.decoder, allow_repeats=True)  # it was learnt beside this one
             seen = joined_ranges(into.context_range, seen)
         require(decoder.rows or decoder.ignored_rows, _nothing(report, only))
         misfit = MisfitReport(not_run="the misfit alarm is off")

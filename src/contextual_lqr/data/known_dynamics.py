@@ -7,7 +7,6 @@ a row θ with θ G(c) = g(c)ᵀ at every context c, and it is found by least squ
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -16,6 +15,7 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import read_only, require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.context.expressions import parse
+from contextual_lqr.context.variables import sampled_values
 from contextual_lqr.data.description import Quantity
 from contextual_lqr.errors import ContextError
 
@@ -81,18 +81,6 @@ def known_row(
 def sampled_contexts(
     contexts: Sequence[Quantity], rng: np.random.Generator | None = None
 ) -> dict[str, Array]:
-    """Values within the bounds of each; near 1 to 10 where there are none."""
-    rng = np.random.default_rng(0) if rng is None else rng
-    return {one.name: _between(*_finite(one), rng.random(_CONTEXTS)) for one in contexts}
-
-
-def _between(low: float, high: float, share: Array) -> Array:
-    return np.asarray(low * (1 - share) + high * share)  # high - low may overflow
-
-
-def _finite(one: Quantity) -> tuple[float, float]:
-    """Bounds to try the context within."""
-    low, high = one.low, one.high
-    if math.isinf(low):
-        low = 1.0 if math.isinf(high) else high - 9
-    return low, low + 9 if math.isinf(high) else high
+    """Values within the bounds of each."""
+    bounds = {one.name: (one.low, one.high) for one in contexts}
+    return sampled_values(bounds, _CONTEXTS, np.random.default_rng(0) if rng is None else rng)

@@ -4,8 +4,7 @@ A frame, a part or a file may end in the middle of a stretch. Its rows are held 
 there, since only then can be told whether it was learnt before; at the edges of a part they are
 held until the parts are merged. So what is learnt does not depend on where a log is cut, nor on
 what stands before an episode in it. Of a stretch that has grown since it was learnt, the beginning
-is known, and the rest is learnt. (The other way round, an old copy that ends in the middle of a
-stretch which was learnt to its end, that is not noticed.)
+is known, and the rest is learnt; an old copy, which ends earlier, is known as well.
 """
 
 from __future__ import annotations
@@ -105,7 +104,7 @@ class Learning:
             total.begun.merge(one.begun)
             total.parts += one.parts
             total.unnoticed += one.unnoticed
-            total.decoder.merge(one.decoder, allow_repeats=self.allow_repeats)
+            total.decoder.merge(one.decoder, allow_repeats=True)  # which it would be, by now
             total.episodes.update(one.episodes)
             total.report.merge(one.report)
             if total.through:
@@ -182,26 +181,35 @@ class Learning:
         lengths = np.diff(starts, append=len(hashes))
         sums = np.cumsum(hashes)
         sums -= np.repeat(sums[starts] - hashes[starts], lengths)  # of each stretch alone
-        beginnings = stretch_digests(sums)
-        digests = beginnings[starts + lengths - 1]
-        learnt.begun.add(beginnings[starts])
-        if self.allow_repeats:
-            return digests, np.zeros(len(hashes), bool)
-        seen = np.zeros(len(hashes), bool)
-        for before in (self.known, learnt.decoder.evidence):
+        beginnings, ends = stretch_digests(sums), starts + lengths - 1
+        digests, seen = beginnings[ends], np.zeros(len(hashes), bool)
+        # What these logs have taught can be known only if a stretch begins as another did.
+        begun = learnt.begun.known(beginnings[starts]).any() or learnt.begun.coverage < 1
+        looked_up = (self.known, learnt.decoder.evidence) if begun else (self.known,)
+        for before in looked_up if not self.allow_repeats else ():
             found = before.among(beginnings)
+            old = before.begun(digests) & ~found[ends]  # copies that end earlier
             # A share of all that were seen are remembered: so many more are repeats, too.
             repeats = np.count_nonzero(np.logical_or.reduceat(found, starts))
             learnt.unnoticed += repeats * (1 / before.coverage - 1)
+            learnt.unnoticed += np.count_nonzero(old) * (1 / before.old_copies_coverage - 1)
+            found[ends] |= old
             seen |= found
-        seen |= _after(digests, beginnings, np.repeat(np.arange(len(starts)), lengths))
+        learnt.begun.add(beginnings[starts])
+        learnt.decoder.evidence.add_beginnings(np.delete(beginnings, ends))
+        if self.allow_repeats:
+            return digests, seen
+        if begun:
+            seen |= _elsewhere(digests, beginnings, np.repeat(np.arange(len(starts)), lengths))
+        if not seen.any():
+            return digests, seen
         # All rows to the last beginning that was seen: the number of these that are to come.
         left = np.add.reduceat(seen, starts, dtype=np.int64)
         passed = np.cumsum(seen) - seen
         passed -= np.repeat(passed[starts], lengths)
         learnt.decoder.repeats += int(np.count_nonzero(left))
         known = passed < np.repeat(left, lengths)
-        return digests[~known[starts + lengths - 1]], known
+        return digests[~known[ends]], known
 
     def _teach(self, learnt: Learnt, batch: Transitions, digests: UInt64[Array, " n"]) -> None:
         if len(batch):
@@ -209,15 +217,15 @@ class Learning:
             learnt.episodes.update(batch.starting)
 
 
-def _after(
+def _elsewhere(
     digests: UInt64[Array, " stretches"],
     beginnings: UInt64[Array, " n"],
     stretch: Int64[Array, " n"],
 ) -> Bool[Array, " n"]:
-    """Which beginnings are all of a stretch that stands before theirs in the same list."""
+    """Which beginnings are all of another stretch in the list, of equal ones of the first."""
     together = Digests()
     together.add(digests)
     found = together.among(beginnings)
     each, first = np.unique(digests, return_index=True)
-    found[found] = first[np.searchsorted(each, beginnings[found])] < stretch[found]
+    found[found] = first[np.searchsorted(each, beginnings[found])] != stretch[found]
     return found

@@ -90,14 +90,15 @@ def find_misfits(
     level: float = LEVEL,
 ) -> MisfitReport:
     """Test every machine that the decoder keeps apart, for a task, within bounds of contexts."""
-    store, everyone = decoder.store, decoder.population
-    if store is None or everyone is None or len(store) < LEAST_MACHINES:
-        return MisfitReport(not_run=f"the misfit alarm needs at least {LEAST_MACHINES} machines")
-    if len(store) > MOST_MACHINES:
+    store = decoder.store
+    if store is not None and len(store) > MOST_MACHINES:
         return MisfitReport(
             not_run="there are too many machines for the misfit alarm; a column `machine` says "
             "which episodes are of one"
         )
+    everyone = decoder.population
+    if store is None or everyone is None or len(store) < LEAST_MACHINES:
+        return MisfitReport(not_run=f"the misfit alarm needs at least {LEAST_MACHINES} machines")
     fleet = Outliers(decoder, everyone.factors)
     test = fleet.settled(level)
     effects = _Effects(fleet, test)

@@ -35,10 +35,9 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine_factors import (
     Belief,
     MachineFactors,
+    data_factor,
     fleet_belief,
-    noise_factor,
     solve_lower,
-    square_root,
 )
 from contextual_lqr.belief.population import Population
 
@@ -196,10 +195,11 @@ class Outliers:
         population = Population.of(
             factors[accepted], known, decoder.regression.prior, robust=bool(accepted.all())
         )
-        belief = _zero_shot(population, D[:, 0], whole.maps)
+        belief = Belief(np.empty((len(whole), 1, y)), np.empty((len(whole), 1, y, y)))
         others = _in_plain_units(population.others(), D[accepted, 0])
-        for each, part in zip(belief, others, strict=True):
-            each[accepted] = part
+        unseen = _zero_shot(population, D[~accepted, 0], whole.maps[~accepted])
+        for each, part, rest in zip(belief, others, unseen, strict=True):
+            each[accepted], each[~accepted] = part, rest
         noise = self.noise(r, population.variances[0])
         delta, size = distances(whole.R, whole.F[..., r], belief, noise)
         # Student's, so that bad machines do not decide; of all, as the accepted ones are a choice.
@@ -244,10 +244,9 @@ def distances(
     R: Float[Array, "*n y y"], F: Float[Array, "*n y"], belief: Belief, noise: Array | float
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """δ of one row of [A, B] of each machine, and log|L Lᵀ|."""
-    sigma = np.sqrt(noise)[..., None, None]
-    mean, covariance = belief.means[:, 0, :, None], belief.covariances[:, 0]
-    L = noise_factor(R @ square_root(covariance) / sigma)
-    white = solve_lower(L, (F[..., None] - R @ mean) / sigma)
+    L = data_factor(R, belief.covariances[:, 0], noise)
+    off = F[..., None] - R @ belief.means[:, 0, :, None]
+    white = solve_lower(L, off / np.sqrt(noise)[..., None, None])
     size = 2 * np.log(np.diagonal(L, axis1=1, axis2=2)).sum(1)
     return np.square(white).sum((1, 2)), size
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +21,12 @@ from contextual_lqr.errors import InputError
 
 if TYPE_CHECKING:
     import polars as pl
+
+
+@lru_cache(1 << 16)
+def _hash(label: str) -> int:
+    """A hash of a label, which comes again with every episode of its machine."""
+    return int(text_hashes([label])[0])
 
 
 @dataclass(frozen=True)
@@ -62,8 +70,11 @@ class Labels:
     def hashes(self) -> UInt64[Array, " n"]:
         """A hash of each label."""
         if self.names is None:
-            return Labels(np.arange(len(self.codes)), self.text).hashes()
-        return np.asarray(text_hashes(self.names)[self.codes])
+            return text_hashes(self.text)
+        used, each = np.bincount(self.codes, minlength=len(self.names)) > 0, self.names
+        found = np.zeros(len(each), np.uint64)
+        found[used] = list(map(_hash, compress(each, used.tolist())))
+        return np.asarray(found[self.codes])
 
     def after(self, first: Labels) -> Labels:
         """These, and before them the one that `first` holds."""

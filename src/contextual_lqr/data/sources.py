@@ -272,8 +272,10 @@ def _require_columns(name: str, columns: list[str], roles: dict[str, str]) -> No
         said = [
             f"'{one}'" + (f" (is it '{close[one][0]}'?)" if close[one] else "") for one in close
         ]
+        has = [one if len(one) <= 40 else f"{one[:40]}…" for one in columns[:20]]
+        has += [f"{len(columns) - 20} more"] if len(columns) > 20 else []
         raise InputError(
-            f"{name} has no column {', '.join(said)}; it has {', '.join(columns) or 'none'}"
+            f"{name} has no column {', '.join(said)}; it has {', '.join(has) or 'none'}"
         )
 
 

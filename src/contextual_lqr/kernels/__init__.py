@@ -28,6 +28,7 @@ try:
         recursions,
         roll_out,
         sample_ellipsoid,
+        update_triangles,
     )
 except ImportError as missing:
     from contextual_lqr.kernels.reference import (
@@ -38,6 +39,7 @@ except ImportError as missing:
         recursions,
         roll_out,
         sample_ellipsoid,
+        update_triangles,
     )
 
     logging.getLogger("contextual_lqr").warning(
@@ -63,6 +65,7 @@ __all__ = [
     "sample_ellipsoid",
     "set_threads",
     "threads",
+    "update_triangles",
 ]
 
 

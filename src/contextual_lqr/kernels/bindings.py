@@ -120,3 +120,17 @@ def factor_rows(rows: Array) -> Array | None:
     """
     triangle = np.empty((rows.shape[1], rows.shape[1]))
     return triangle if native.factor_rows(rows, triangle) else None
+
+
+def update_triangles(
+    columns: Sequence[Array], rows: Array, ends: Array, limit: float, packed: Array
+) -> Array:
+    """Take rows of a table into upper triangles of its n columns, packed row by row, in place.
+
+    Into number s those that stand in `rows` from the end of the one before to ends[s], but rows
+    with a number above the limit, or not finite. How many each has taken; -1, with the triangle as
+    it was, where squares of the numbers leave the range of a double.
+    """
+    used = np.empty(len(ends), np.int64)
+    native.update_triangles(columns, rows, ends, limit, packed, used)
+    return used

@@ -36,6 +36,14 @@ def factor_blocks(
     limit: float,
     triangles: ndarray,
 ) -> bool: ...
+def update_triangles(
+    columns: Sequence[ndarray],
+    rows: ndarray,
+    ends: ndarray,
+    limit: float,
+    packed: ndarray,
+    used: ndarray,
+) -> None: ...
 def factor_rows(rows: ndarray, triangle: ndarray) -> bool: ...
 def sample_ellipsoid(
     Y: ndarray,

@@ -17,6 +17,18 @@ using Factoring = bool(const double *const *columns, int n, const std::int64_t *
 using RowFactoring = bool(const double *rows, std::int64_t count, int n, double *triangle,
                           double *work, std::int64_t *order);
 
+// Takes rows into `count` upper triangles of n columns, packed row by row: into number s those rows of
+// the columns that stand in `rows` from the end of the one before to ends[s], but rows with a number
+// above the limit or not finite. `used` has how many they were; -1, with that triangle as it was, if
+// squares leave the range of a double. At most `most` rows, a multiple of four, are taken in at once;
+// `work` has room for update_room(n, most) numbers, `order` for n + most.
+using Updating = void(const double *const *columns, int n, const std::int64_t *rows,
+                      const std::int64_t *ends, std::int64_t count, std::int64_t most, double limit,
+                      double *packed, std::int64_t *used, double *work, std::int64_t *order);
+constexpr std::int64_t update_room(std::int64_t n, std::int64_t most) {
+    return n * (n + 3) + (n + 4) * most + (n + 1) * (n + most);
+}
+
 // centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each of `count` matrices Y (d × p): directions become
 // members of the ellipsoid around the centre. R (p × p) is an upper triangle, row by row.
 using Sampling = void(const double *Y, std::int64_t count, int d, int p, const double *R,
@@ -31,6 +43,7 @@ using Decoding = void(const double *thetas, std::int64_t count, int d, int m, in
     namespace target {         \
     Factoring factor_blocks;   \
     RowFactoring factor_rows;  \
+    Updating update_triangles; \
     Sampling sample_ellipsoid; \
     Decoding decode;           \
     }

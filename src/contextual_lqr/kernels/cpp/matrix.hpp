@@ -79,6 +79,17 @@ template <class L> struct Matrix {
     INLINE S &at(int i, int j) const { return reinterpret_cast<S *>(row(i))[j]; }
 };
 
+// Cuts matrices from one block of memory. Run once without a block, it counts what is needed.
+template <class L> struct Arena {
+    typename L::V *memory = nullptr;
+    std::int64_t used = 0;
+    Matrix<L> matrix(int rows, int columns, int copies = 1) {
+        const Matrix<L> made{memory ? memory + used : nullptr, L::width(columns), L::height(rows)};
+        used += std::int64_t(made.height) * made.width * copies;
+        return made;
+    }
+};
+
 template <class L> INLINE typename L::V zero_vector() { return L::vector(splat(0)); }
 
 template <class L> INLINE void copy(Matrix<L> to, Matrix<L> from, int rows) {

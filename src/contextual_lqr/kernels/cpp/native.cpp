@@ -34,6 +34,7 @@ struct Kernels {
     Solver *solve_members;
     Factoring *factor_blocks;
     RowFactoring *factor_rows;
+    Updating *update_triangles;
     Sampling *sample_ellipsoid;
     Decoding *decode;
 };
@@ -41,7 +42,7 @@ struct Kernels {
 #define KERNELS(target)                                                             \
     Kernels {                                                                       \
         #target, target::solve_members, target::factor_blocks, target::factor_rows, \
-            target::sample_ellipsoid, target::decode                                \
+            target::update_triangles, target::sample_ellipsoid, target::decode      \
     }
 
 Kernels chosen() {
@@ -148,34 +149,67 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     run(problem, threads);
 }
 
-bool factor_blocks(const nb::sequence &columns, const std::optional<Places> &chosen,
-                   std::int64_t block, double limit, const Out &triangles) {
+void require(bool condition, const char *what) {
+    if (!condition) throw std::invalid_argument(what);
+}
+
+// The columns of a table, kept alive, of one length.
+struct Table {
     std::vector<In> arrays;
     std::vector<const double *> starts;
-    for (nb::handle one : columns) {
-        arrays.push_back(nb::cast<In>(one));
-        starts.push_back(arrays.back().data());
-        if (arrays.back().ndim() != 1 || arrays.back().size() != arrays[0].size())
-            throw std::invalid_argument("the columns must have one length");
+    std::int64_t rows = 0;
+
+    explicit Table(const nb::sequence &columns) {
+        for (nb::handle one : columns) {
+            arrays.push_back(nb::cast<In>(one));
+            starts.push_back(arrays.back().data());
+            require(arrays.back().ndim() == 1 && arrays.back().size() == arrays[0].size(),
+                    "the columns must have one length");
+        }
+        rows = arrays.empty() ? 0 : std::int64_t(arrays[0].size());
     }
-    const auto n = std::int64_t(arrays.size());
-    const auto length = n == 0 ? 0 : std::int64_t(arrays[0].size());
+
+    void require_places(const std::int64_t *places, std::int64_t count) const {
+        for (std::int64_t i = 0; i < count; ++i)
+            require(places[i] >= 0 && places[i] < rows, "a chosen row is not there");
+    }
+};
+
+bool factor_blocks(const nb::sequence &columns, const std::optional<Places> &chosen,
+                   std::int64_t block, double limit, const Out &triangles) {
+    const Table table(columns);
+    const auto n = std::int64_t(table.starts.size());
     const std::int64_t *places = chosen ? chosen->data() : nullptr;
-    const std::int64_t rows = chosen ? std::int64_t(chosen->size()) : length;
-    for (std::int64_t i = 0; chosen && i < rows; ++i)
-        if (places[i] < 0 || places[i] >= length)
-            throw std::invalid_argument("a chosen row is not there");
-    if (block < 1 || std::int64_t(triangles.size()) != (rows + block - 1) / block * n * n)
-        throw std::invalid_argument("triangles has the wrong size");
+    const std::int64_t rows = chosen ? std::int64_t(chosen->size()) : table.rows;
+    if (chosen) table.require_places(places, rows);
+    require(block >= 1 && std::int64_t(triangles.size()) == (rows + block - 1) / block * n * n,
+            "triangles has the wrong size");
     if (n == 0 || rows == 0) return true;
     nb::gil_scoped_release unlocked;
     std::vector<double> work(std::size_t((n + 1) * block));
-    return kernels.factor_blocks(starts.data(), int(n), places, rows, block, limit,
+    return kernels.factor_blocks(table.starts.data(), int(n), places, rows, block, limit,
                                  triangles.data(), work.data());
 }
 
-void require(bool condition, const char *what) {
-    if (!condition) throw std::invalid_argument(what);
+void update_triangles(const nb::sequence &columns, const Places &rows, const Places &ends,
+                      double limit, const Out &packed,
+                      nb::ndarray<std::int64_t, nb::c_contig, nb::device::cpu> used) {
+    const Table table(columns);
+    const auto n = std::int64_t(table.starts.size()), count = std::int64_t(ends.size());
+    table.require_places(rows.data(), std::int64_t(rows.size()));
+    require(std::int64_t(packed.size()) == count * n * (n + 1) / 2 &&
+                std::int64_t(used.size()) == count,
+            "packed or used has the wrong size");
+    std::int64_t before = 0;
+    for (std::int64_t s = 0; s < count; before = ends.data()[s++])
+        require(ends.data()[s] >= before, "ends must not fall");
+    require(before == std::int64_t(rows.size()), "the last of ends must be that of rows");
+    nb::gil_scoped_release unlocked;
+    const auto most = std::min<std::int64_t>(256, (before + 3) / 4 * 4);  // they stay in the cache
+    std::vector<double> work(std::size_t(update_room(n, most)));
+    std::vector<std::int64_t> order(std::size_t(n + most));
+    kernels.update_triangles(table.starts.data(), int(n), rows.data(), ends.data(), count, most,
+                             limit, packed.data(), used.data(), work.data(), order.data());
 }
 
 bool factor_rows(const In &rows, const Out &triangle) {
@@ -283,6 +317,9 @@ NB_MODULE(native, module) {
                nb::arg("threads"));
     module.def("factor_blocks", &factor_blocks, nb::arg("columns"), nb::arg("chosen").none(),
                nb::arg("block"), nb::arg("limit"), nb::arg("triangles").noconvert());
+    module.def("update_triangles", &update_triangles, nb::arg("columns"), nb::arg("rows"),
+               nb::arg("ends"), nb::arg("limit"), nb::arg("packed").noconvert(),
+               nb::arg("used").noconvert());
     module.def("factor_rows", &factor_rows, nb::arg("rows"), nb::arg("triangle").noconvert());
     module.def("sample_ellipsoid", &sample_ellipsoid, nb::arg("Y"), nb::arg("factor"),
                nb::arg("centre"), nb::arg("reach"), nb::arg("fractions"),

@@ -1,0 +1,162 @@
+"""Steps as the columns of a table, each with a context and the label of a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Bool, Float, Int64
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.episodes import RowLabels
+from contextual_lqr.context import ContextMap
+from contextual_lqr.errors import ContextError
+
+
+class Runs(NamedTuple):
+    """Rows that stand side by side, of one machine and one context."""
+
+    starts: Int64[Array, " runs"]  # among the rows of the table
+    lengths: Int64[Array, " runs"]
+    names: list[str | None]
+    G: Float[Array, "runs p y"]
+
+
+@dataclass(frozen=True)
+class StepTable:
+    """Columns of one length, d, m and d of them; of the rows, those `chosen`, or all.
+
+    The others are as if they were not there; if rows are chosen, `contexts` is a mapping.
+    """
+
+    context_map: ContextMap
+    contexts: Any
+    labels: RowLabels
+    states: Sequence[Array]
+    inputs: Sequence[Array]
+    next_states: Sequence[Array]
+    chosen: Int64[Array, " some"] | None = None
+
+    @cached_property
+    def rows(self) -> Int64[Array, " some"]:
+        """The places of the rows."""
+        return np.arange(len(self.states[0])) if self.chosen is None else self.chosen
+
+    @property
+    def columns(self) -> list[Array]:
+        """Those of [y, x']."""
+        return [*self.states, *self.inputs, *self.next_states]
+
+    def encoded(self) -> tuple[list[Array], Int64[Array, " some"] | None]:
+        """The columns of [z, x'], z = G y, and which of their rows are chosen."""
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):  # refused later
+                z = self.context_map.encode(self.contexts, self.states, self.inputs)
+                return [*z, *self.next_states], self.chosen
+        except ContextError:
+            if self.chosen is None:
+                raise
+        # Perhaps for a row that is not chosen.
+        few = {name: np.asarray(values)[self.chosen] for name, values in self.contexts.items()}
+        x, u, after = (
+            [column[self.chosen] for column in part]
+            for part in (self.states, self.inputs, self.next_states)
+        )
+        with np.errstate(over="ignore", invalid="ignore"):
+            return [*self.context_map.encode(few, x, u), *after], None
+
+    @cached_property
+    def follows(self) -> Bool[Array, " n"]:
+        """Which rows of the columns are the step after the one above.
+
+        They are if both are chosen, and the one starts exactly in the state where the other ends.
+        """
+        among = np.zeros(len(self.states[0]), bool)
+        among[self.rows] = True
+        follows = np.zeros(len(among), bool)
+        follows[1:] = among[1:] & among[:-1]
+        for x, after in zip(self.states, self.next_states, strict=True):
+            follows[1:] &= x[1:] == after[:-1]
+        return follows
+
+    @cached_property
+    def runs(self) -> Runs:
+        """Without labels, episodes are told apart by where one step does not follow another."""
+        rows, codes, contexts = self.rows, self.labels.codes[self.rows], self.contexts
+        named = isinstance(contexts, Mapping)
+        if named:
+            values = [np.asarray(column)[rows] for column in contexts.values()]
+        else:
+            values = list(self.context_map.matrices(contexts)[rows].reshape(len(rows), -1).T)
+        unnamed = np.array([name is None for name in self.labels.names])
+        begins = unnamed[codes] & ~self.follows[rows]
+        for column in (codes, *values):
+            begins[1:] |= column[1:] != column[:-1]
+        begins[0] = True
+        starts = np.flatnonzero(begins)
+        firsts = rows[starts]
+        few: Any = [contexts[i] for i in firsts] if not named else {}
+        if named:
+            few = {name: np.asarray(values)[firsts] for name, values in contexts.items()}
+        names = [self.labels.names[code] for code in codes[starts].tolist()]
+        lengths = np.diff(starts, append=len(rows))
+        return Runs(starts, lengths, names, self.context_map.matrices(few))
+
+    def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
+        """The columns of [y, y⁻, sign y, x'] of rows; NaN where a number is beyond the limit."""
+        y, after, before = (
+            np.array([column[at] for column in columns])
+            for columns, at in (
+                ((*self.states, *self.inputs), rows),
+                (self.next_states, rows),
+                ((*self.states, *self.inputs), rows - 1),
+            )
+        )
+        before = np.where(self.follows[rows], before, 0.0)
+        sizes = np.abs(np.concatenate((y, before, after))).max(0)
+        return [*np.where(sizes <= limit, y, np.nan), *before, *np.sign(y), *after]
+
+
+@dataclass(frozen=True)
+class EpisodeRows:
+    """Episodes of one length, read as a table of their steps."""
+
+    states: Float[Array, "n H d"]
+    inputs: Float[Array, "n steps m"]
+
+    @property
+    def rows(self) -> Int64[Array, " all"]:
+        """The places of the rows."""
+        return np.arange(self.inputs.shape[0] * self.inputs.shape[1])
+
+    @property
+    def columns(self) -> list[Array]:
+        """Those of [y, x']."""
+        x, u = self.states, self.inputs
+        table = np.concatenate((x[:, :-1], u, x[:, 1:]), -1)
+        return list(np.ascontiguousarray(table.reshape(-1, table.shape[-1]).T))
+
+    def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
+        """As of a `StepTable`."""
+        y, table = (
+            self.states.shape[2] + self.inputs.shape[2],
+            lagged_rows(self.states, self.inputs),
+        )
+        table = table.reshape(-1, table.shape[-1])[rows]
+        sizes = np.abs(table)
+        sizes[:, 2 * y : 3 * y] = 0.0  # the signs
+        table[~(sizes.max(1) <= limit), 0] = np.nan
+        return list(np.ascontiguousarray(table.T))
+
+
+def lagged_rows(
+    states: Float[Array, "*episodes H d"], inputs: Float[Array, "*episodes steps m"]
+) -> Float[Array, "*episodes steps k"]:
+    """The rows [y, y⁻, sign y, x'] of episodes."""
+    y = np.concatenate((states[..., :-1, :], inputs), -1)
+    before = np.zeros_like(y)
+    before[..., 1:, :] = y[..., :-1, :]
+    return np.concatenate((y, before, np.sign(y), states[..., 1:, :]), -1)
