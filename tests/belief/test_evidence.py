@@ -66,7 +66,7 @@ def test_repeats_are_found_as_by_a_set(batches: list[list[int]]) -> None:
         assert digests.known(batch).tolist() == expected
         assert digests.add(batch).tolist() == expected
         seen |= set(batch)
-        assert digests.array().tolist() == sorted(seen)
+        assert digests.arrays()["digests"].tolist() == sorted(seen)
     assert len(digests) == len(seen)
     assert digests.coverage == 1.0
 
@@ -78,7 +78,7 @@ def test_merging_is_a_union(one: list[int], other: list[int]) -> None:
     right.add(other)
     assert left.overlap(right) == right.overlap(left) == len(set(one) & set(other))
     left.merge(right)
-    assert left.array().tolist() == sorted({*one, *other})
+    assert left.arrays()["digests"].tolist() == sorted({*one, *other})
 
 
 @pytest.mark.parametrize("parts", [[0, 500], [0, 1, 2, 499, 500], [0, 250, 500]])
@@ -92,23 +92,44 @@ def test_beyond_the_limit_the_smallest_are_kept_in_any_order(
         piece = Digests()
         piece.add(all_of_them[a:b])
         total.merge(piece)
-    assert np.array_equal(total.array(), np.sort(all_of_them)[:100])
+    assert np.array_equal(total.arrays()["digests"], np.sort(all_of_them)[:100])
     assert total.coverage == pytest.approx(0.2, rel=0.3)
     assert total.known(all_of_them).sum() == 100  # what is said to be known is known
     assert not total.known(some_digests(np.arange(500, 900))).any()
 
 
+@pytest.mark.parametrize("pieces", [1, 2, 7])
+def test_beyond_the_limit_old_copies_are_sampled_in_any_order(
+    pieces: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(evidence, "BEGINNINGS", 100)
+    rng = np.random.default_rng(5)
+    beginnings = rng.integers(0, 2**64, (100, 9), np.uint64)
+    total = Digests()
+    for some in np.array_split(rng.permutation(beginnings), pieces):
+        piece = Digests()
+        piece.add(some[:, -1])
+        piece.add_beginnings(np.concatenate((some[:, :-1], some[:, :-1])))  # told twice
+        total.merge(piece)
+    kept = total.arrays()["beginnings"]
+    assert np.array_equal(kept, np.sort(beginnings[:, :-1].ravel())[:100])
+    assert total.old_copies_coverage == pytest.approx(1 / 8, rel=0.3)
+    assert total.known(beginnings.ravel()).sum() == 200
+    assert total.overlap(total) == 100
+    assert Digests.from_arrays(total.arrays()).known(kept).all()
+
+
 def test_a_file_gives_back_the_same_and_refuses_another() -> None:
     digests = Digests()
     digests.add([3, 1, 2**64 - 1])
-    again = Digests.from_array(digests.array())
-    assert np.array_equal(again.array(), digests.array())
+    again = Digests.from_arrays(digests.arrays())
+    assert np.array_equal(again.arrays()["digests"], digests.arrays()["digests"])
     assert again.overlap(digests) == 3
     for wrong in ([2, 1], [1, 1], np.eye(2), [1.0, 2.0], np.arange(evidence.LIMIT + 1)):
         array = np.asarray(wrong)
         array = array.astype(np.uint64) if array.dtype.kind == "i" else array
         with pytest.raises(FormatError, match="digests"):
-            Digests.from_array(array)
+            Digests.from_arrays({"digests": array})
 
 
 def test_a_million_are_quick() -> None:

@@ -28,7 +28,7 @@ def assert_same(one: FittedFleet, other: FittedFleet) -> None:
     """All that was learnt is the same, to rounding."""
     mine, its = one.decoder, other.decoder
     assert (mine.rows, mine.episodes) == (its.rows, its.episodes)
-    assert np.array_equal(mine.evidence.array(), its.evidence.array())
+    assert np.array_equal(mine.evidence.arrays()["digests"], its.evidence.arrays()["digests"])
     np.testing.assert_allclose(mine.estimate, its.estimate, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(mine.noise_estimate, its.noise_estimate, atol=1e-12)
 
@@ -55,7 +55,7 @@ def assert_learnt_once(found: FittedFleet, whole: FittedFleet) -> None:
     """As `assert_same`, but that beginnings are known as well."""
     mine, its = found.decoder, whole.decoder
     assert (mine.rows, mine.episodes) == (its.rows, its.episodes)
-    assert set(its.evidence.array()) <= set(mine.evidence.array())
+    assert set(its.evidence.arrays()["digests"]) <= set(mine.evidence.arrays()["digests"])
     np.testing.assert_allclose(mine.estimate, its.estimate, rtol=1e-9, atol=1e-12)
     np.testing.assert_allclose(mine.noise_estimate, its.noise_estimate, atol=1e-12)
 
@@ -84,6 +84,28 @@ def test_an_episode_that_has_grown_is_learnt_once(
     together = fit(DESCRIPTION, logs)
     assert_learnt_once(together, whole)
     assert_learnt_once(fit(DESCRIPTION, logs, into=together), whole)
+
+
+@pytest.mark.parametrize("part", [8, 1 << 20])
+def test_an_old_log_that_ends_earlier_teaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, part: int
+) -> None:
+    monkeypatch.setattr(transitions, "_LOOK_BACK", (2, 1 << 60))
+    monkeypatch.setattr(sources, "PART", part)
+    frame = rows(1, MASSES[:3])
+    new = write(frame, tmp_path / "a.parquet")
+    old = write(frame[: 2 * STEPS + 4], tmp_path / "b.parquet")
+    whole = fit(DESCRIPTION, new)
+    for found in (
+        fit(DESCRIPTION, old, into=whole),
+        fit(DESCRIPTION, [new, old]),
+        fit(DESCRIPTION, [old, new]),
+        fit(DESCRIPTION, new, into=fit(DESCRIPTION, old)),
+    ):
+        assert_learnt_once(found, whole)
+    stopped, other = fit(DESCRIPTION, old), fit(DESCRIPTION, new)
+    with pytest.raises(InputError, match="the same data"):
+        stopped.merge(other)
 
 
 _logs = st.fixed_dictionaries(

@@ -43,7 +43,7 @@ def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
         "machines": None if store is None else (store.states, store.inputs),
     }
     arrays = {"data": np.zeros((0, 0)) if regression is None else regression.data}
-    arrays["digests"] = decoder._digests.array()
+    arrays |= decoder._digests.arrays()
     if given is not None:
         arrays["deviations"] = given
     if decoder.given_prior is not None:
@@ -94,7 +94,7 @@ def _restored(
         prior=Prior(arrays["prior"], arrays["prior_covariances"]) if "prior" in arrays else None,
         scales=state.get("scales"),
     )
-    decoder._digests = Digests.from_array(arrays["digests"])
+    decoder._digests = Digests.from_arrays(arrays)
     for name in ("episodes", "rows", "ignored_rows", "repeats"):
         count = state[name]
         require(type(count) is int and count >= 0, f"its {name} is {count!r}")

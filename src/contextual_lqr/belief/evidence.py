@@ -1,20 +1,23 @@
 """Which episodes a belief has taken in, so that none is counted twice.
 
 Every episode, or stretch of one in a log, has a digest of 64 bits, made of the sum of the hashes of
-its steps; so every beginning of it has one too, and an episode that has grown since it was taken in
-is known by its beginning. A belief keeps the digests it has
-seen, sorted: up to LIMIT of them, all; beyond, the LIMIT smallest. Digests are uniform, so these
-are a fair sample, and the same whatever the order in which episodes came and beliefs were merged.
-What is kept is exact:
+its steps; so every beginning of it has one too. A belief keeps the digests of the episodes it has
+seen, sorted: up to LIMIT of them, all; beyond, the LIMIT smallest; and, in the same way, up to
+BEGINNINGS of their beginnings. Digests are uniform, so these are fair samples, and the same
+whatever the order in which episodes came and beliefs were merged. What is kept is exact:
 
     a repeat is noticed     always, up to LIMIT episodes; beyond, a log of r episodes that is told
                             again goes unnoticed with a probability of (1 - coverage)ʳ
+    an episode that has grown since     as a repeat of its beginning
+    an old copy, which ends earlier     always, up to BEGINNINGS steps in all; beyond, as above
     a new episode is taken for a repeat     with a probability below LIMIT / 2⁶⁴ = 7e-15
+
+A piece from the middle of an episode, or its end, is an episode of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import numpy as np
@@ -25,6 +28,7 @@ from numpy.typing import ArrayLike
 from contextual_lqr.errors import FormatError
 
 LIMIT = 1 << 17  # digests, a mebibyte
+BEGINNINGS = 1 << 14
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 _MANY, _TO_SIEVE = 1 << 14, np.uint64(44)
 
@@ -114,10 +118,10 @@ def _mix(found: UInt64[Array, ...], moved: UInt64[Array, ...]) -> None:
 
 
 class Digests:
-    """The digests of the episodes that were taken in."""
+    """The digests of the episodes that were taken in, and of their beginnings."""
 
     def __init__(self) -> None:
-        self._kept = np.zeros(0, np.uint64)
+        self._kept = self._begun = np.zeros(0, np.uint64)
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -125,24 +129,33 @@ class Digests:
     @property
     def coverage(self) -> float:
         """The share of all episodes whose repeats would be noticed; 1 until LIMIT is reached."""
-        return 1.0 if len(self) < LIMIT else (int(self._kept[-1]) + 1) / 2**64
+        return _share(self._kept, LIMIT)
+
+    @property
+    def old_copies_coverage(self) -> float:
+        """The same of copies of them that end earlier."""
+        return _share(self._begun, BEGINNINGS)
 
     def known(self, digests: ArrayLike) -> Bool[Array, " n"]:
         """Which of these have been here, or stand before in the same list; nothing is added."""
         given = np.atleast_1d(np.asarray(digests, np.uint64))
         found, first = np.unique(given, return_index=True)
         repeated = np.ones(len(given), bool)
-        repeated[first] = self._has(found)
+        repeated[first] = _within(self._kept, found) | self.begun(found)
         return repeated
+
+    def begun(self, digests: UInt64[Array, " n"]) -> Bool[Array, " n"]:
+        """Which are beginnings of what has been here."""
+        return _within(self._begun, digests)
 
     def among(self, many: UInt64[Array, " n"]) -> Bool[Array, " n"]:
         """Which have been here, of many of which few have; they may stand twice in the list."""
         if len(many) < _MANY:
-            return self._has(many)
+            return _within(self._kept, many)
         sieve = np.zeros(1 << 20, bool)
         sieve[(self._kept >> _TO_SIEVE).astype(np.intp)] = True
         found = sieve[(many >> _TO_SIEVE).astype(np.intp)]
-        found[found] = self._has(many[found])
+        found[found] = _within(self._kept, many[found])
         return found
 
     def known_steps(self, beginnings: Sequence[UInt64[Array, "_ _"]]) -> Int64[Array, " n"]:
@@ -164,46 +177,78 @@ class Digests:
     def add(self, digests: ArrayLike) -> Bool[Array, " n"]:
         """Take these in, and say as `known` which of them are repeats."""
         repeated = self.known(digests)
-        self._insert(np.sort(np.atleast_1d(np.asarray(digests, np.uint64))[~repeated]))
+        self._kept = _smallest(self._kept, np.asarray(digests, np.uint64), LIMIT)
         return repeated
 
+    def add_episodes(self, beginnings: Sequence[UInt64[Array, "_ _"]]) -> None:
+        """Take in episodes, each a row: its beginnings and, last, itself."""
+        for some in beginnings:
+            self._kept = _smallest(self._kept, some[:, -1], LIMIT)
+            self.add_beginnings(some[:, :-1])
+
+    def add_beginnings(self, beginnings: UInt64[Array, ...]) -> None:
+        """Of episodes that are taken in, the digests of what they begin with."""
+        self._begun = _smallest(self._begun, beginnings, BEGINNINGS)
+
     def overlap(self, other: Digests) -> int:
-        """How many episodes both have, of those that are kept."""
-        return int(self._has(other._kept).sum())
+        """How many episodes both have, or one has and the other a beginning of, of those kept."""
+        again = _within(other._kept, self._kept) | other.begun(self._kept)
+        return int(
+            again.sum() + (self.begun(other._kept) & ~_within(self._kept, other._kept)).sum()
+        )
 
     def merge(self, other: Digests) -> None:
         """Take in what another has."""
-        self._insert(other._kept[~self._has(other._kept)])
-
-    def _has(self, digests: UInt64[Array, " n"]) -> Bool[Array, " n"]:
-        place = np.searchsorted(self._kept, digests)
-        inside = place < len(self._kept)
-        inside[inside] = self._kept[place[inside]] == digests[inside]
-        return inside
-
-    def _insert(self, fresh: UInt64[Array, " n"]) -> None:
-        """Merge a sorted list of others into ours, and keep the smallest."""
-        fresh = fresh[:LIMIT]
-        if len(fresh):
-            place = np.searchsorted(self._kept, fresh)
-            self._kept = np.insert(self._kept, place, fresh)[:LIMIT]
+        self._kept = _smallest(self._kept, other._kept, LIMIT)
+        self._begun = _smallest(self._begun, other._begun, BEGINNINGS)
 
     def copy(self) -> Digests:
         """An independent twin; what is kept is replaced, never written into."""
         twin = Digests()
-        twin._kept = self._kept
+        twin._kept, twin._begun = self._kept, self._begun
         return twin
 
-    def array(self) -> UInt64[Array, " kept"]:
+    def arrays(self) -> dict[str, UInt64[Array, " kept"]]:
         """All that there is to save."""
-        return self._kept.copy()
+        return {"digests": self._kept.copy(), "beginnings": self._begun.copy()}
 
     @classmethod
-    def from_array(cls, array: Array) -> Digests:
-        """What `array` gave."""
-        good = array.dtype == np.uint64 and array.ndim == 1 and len(array) <= LIMIT
-        if not good or (array[1:] <= array[:-1]).any():
-            raise FormatError(f"its digests are not an increasing list of at most {LIMIT} integers")
+    def from_arrays(cls, arrays: Mapping[str, Array]) -> Digests:
+        """What `arrays` gave; an older one has no beginnings."""
         digests = cls()
-        digests._kept = array.copy()
+        digests._kept = _checked(arrays["digests"], LIMIT)
+        digests._begun = _checked(arrays.get("beginnings", digests._begun), BEGINNINGS)
         return digests
+
+
+def _share(kept: UInt64[Array, " kept"], limit: int) -> float:
+    return 1.0 if len(kept) < limit else (int(kept[-1]) + 1) / 2**64
+
+
+def _within(kept: UInt64[Array, " kept"], digests: UInt64[Array, " n"]) -> Bool[Array, " n"]:
+    place = np.searchsorted(kept, digests)
+    inside = place < len(kept)
+    inside[inside] = kept[place[inside]] == digests[inside]
+    return inside
+
+
+def _smallest(
+    kept: UInt64[Array, " kept"], digests: UInt64[Array, ...], limit: int
+) -> UInt64[Array, " _"]:
+    """The smallest of both, in order, each once."""
+    fresh = digests.ravel()
+    if len(kept) >= limit:
+        fresh = fresh[fresh < kept[-1]]
+    if not len(fresh):
+        return kept
+    both = np.concatenate((kept, np.sort(fresh)))
+    both.sort(kind="stable")  # quick, of two lists in order
+    first = np.concatenate(([True], both[1:] != both[:-1]))
+    return both[first][:limit]
+
+
+def _checked(array: Array, limit: int) -> UInt64[Array, " kept"]:
+    good = array.dtype == np.uint64 and array.ndim == 1 and len(array) <= limit
+    if not good or (array[1:] <= array[:-1]).any():
+        raise FormatError(f"its digests are not an increasing list of at most {limit} integers")
+    return array.copy()
