@@ -7,7 +7,7 @@ is decided by comparing numbers (a verdict, who is named) must be the same.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,7 @@ from contextual_lqr import (
 )
 from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.data.misfit import find_misfits
+from contextual_lqr.fleets import FLEETS, true_system
 
 LAW = np.array([[1, 0.1, 0, 0, 0, 0], [0, 1, 0, 0, -0.05, 0.1]])  # of 1 and 1/inertia
 COST = QuadraticCost([np.eye(2)] * 15, [0.1 * np.eye(1)] * 14)
@@ -221,3 +222,33 @@ def test_what_an_agent_does(
     size = np.abs(rows).max(0)
     np.testing.assert_allclose(others / size, rows / size, atol=1e-4)
     assert same == pytest.approx(regret, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ["path-following", "chain", "quadrotor"])
+@pytest.mark.parametrize("adapt", ["episode", "step"])
+def test_two_inputs_and_simulated_noise(name: str, adapt: Any) -> None:
+    """Two episodes of a fleet with several inputs: dither and simulator draw the same, too."""
+    fleet = FLEETS[name]()
+    d, m = fleet.cost.state_size, fleet.cost.input_size
+    x, u = np.resize((100.0, 1.0, 0.01), d), np.resize((100.0, 1.0, 0.01), m)
+
+    def physics(context: Any) -> tuple[Array, Array]:
+        truth = true_system(fleet, context)
+        return x[:, None] * truth.A / x, x[:, None] * truth.B / u
+
+    scaled = replace(
+        fleet,
+        cost=QuadraticCost(fleet.cost.Q / np.outer(x, x), fleet.cost.R / np.outer(u, u)),
+        start=x * fleet.start,
+        noise=np.outer(x, x) * fleet.noise,
+        _truth=physics,
+    )
+    agents = [one.agent(Cautious(), seed=1) for one in (fleet, scaled)]
+    streams = [default_rng(4), default_rng(4)]
+    for context in (fleet.sample_context(default_rng(5)), fleet.sample_context(default_rng(6))):
+        a, b = (
+            one.teach(agent, context, rng, adapt)
+            for one, agent, rng in zip((fleet, scaled), agents, streams, strict=True)
+        )
+        np.testing.assert_allclose(b.inputs / u, a.inputs, atol=1e-7 * np.abs(a.inputs).max())
+        np.testing.assert_allclose(b.states / x, a.states, atol=1e-7 * np.abs(a.states).max())

@@ -17,6 +17,7 @@ from contextual_lqr import (
     Decoder,
     DeterminantBeta,
     InputError,
+    LinearPolicy,
     PaperBeta,
     Trajectory,
 )
@@ -241,6 +242,12 @@ def test_the_truth_is_inside_after_every_episode() -> None:
             narrow[run] &= ConfidenceSet(decoder, rule(decoder) / 30).contains(THETA)
     assert inside.mean() >= 0.9
     assert narrow.mean() < 0.9  # the test can fail
+
+
+@pytest.mark.parametrize("rule", [lambda: 1.0, LinearPolicy(np.zeros((3, 1, 2)))])
+def test_what_is_no_rule_is_refused(rule: Any) -> None:
+    with pytest.raises(InputError, match="beta must be a function of the decoder"):
+        ConfidenceSet(taught()[0], rule)
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])

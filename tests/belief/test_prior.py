@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +28,7 @@ from contextual_lqr import (
     simulate,
 )
 from contextual_lqr.belief.shrinkage import shrink
+from contextual_lqr.fleets import FLEETS, true_system
 
 BOUNDS = {"mass": (1.0, 5.0)}
 MAP = FeatureContext(["1", "1/mass"], states=2, inputs=1, bounds=BOUNDS)
@@ -265,6 +267,27 @@ def test_priors_mean_the_same_in_all_units(powers: list[int], informed: bool, n:
     assert np.abs(relative).max() < 1e-4
 
 
+def test_what_may_be_off_by_anything_says_nothing() -> None:
+    before = Prior.law(THETA, off=0.3)
+    after = before.knowing(0, np.ones(THETA.shape[1]), 0.0, off=1e308)
+    np.testing.assert_allclose(after.theta, before.theta)
+    np.testing.assert_allclose(after.covariances, before.covariances, atol=1e-12)
+
+
+def test_nominal_machines_in_the_largest_and_smallest_units() -> None:
+    """Only the ratios of scales count; where not even these are doubles, that is said."""
+    wide = FeatureContext(["1", "gain"], bounds={"gain": (0.0, 1e200)})
+    A, B, context = [[0.9, 0.1], [0.0, 0.8]], [[0.0], [1.0]], {"gain": 1.5}
+    right = Prior.nominal(wide, A, B, context, np.ones(3))
+    for scale in (1e-300, 1e300, 1e308):
+        found = Prior.nominal(wide, A, B, context, scale * np.ones(3))
+        np.testing.assert_allclose(found.theta, right.theta, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(found.covariances, right.covariances, rtol=1e-9)
+    for scales in ([1e-308, 1e308, 1.0], [1e308, 1e-308, 1e-308]):
+        with suppress(InputError):
+            Prior.nominal(wide, A, B, context, scales)
+
+
 @pytest.mark.parametrize(
     ("make", "said"),
     [
@@ -272,6 +295,8 @@ def test_priors_mean_the_same_in_all_units(powers: list[int], informed: bool, n:
         (lambda: Prior([[1.0, 2.0]], [[[1.0]]]), r"covariances must have shape \(1, 2, 2\)"),
         (lambda: Prior([1.0], [[[1.0]]]), "theta must have"),
         (lambda: Prior.law([[1.0]], off=0.0), "off must be above 0"),
+        (lambda: Prior.law(THETA, sizes=np.ones((6, 2))), r"sizes must be \(2, 6\) numbers"),
+        (lambda: Prior.law(THETA, sizes=np.ones((1, 2, 6))), r"sizes must be \(2, 6\) numbers"),
         (lambda: Prior.nominal(MAP, A, B, {"mass": 2.0}, [1, 0, 1]), "all above 0"),
         (lambda: Prior.nominal(MAP, A, B.T, {"mass": 2.0}, SCALES), r"A must be \(d, d\)"),
         (lambda: Prior.law([[1.0]]).knowing(1, [1.0], 0.0), "row must be one of 1"),
@@ -290,3 +315,13 @@ def test_priors_mean_the_same_in_all_units(powers: list[int], informed: bool, n:
 def test_refusals(make: object, said: str) -> None:
     with pytest.raises(InputError, match=said):
         make()  # type: ignore[operator]
+
+
+def test_a_nominal_machine_whose_entries_span_many_sizes() -> None:
+    """Masses in a chain: far neighbours move one another by 1e-10 of what they do themselves."""
+    fleet = FLEETS["chain"]()
+    context = {"mass": 1.0, "stiffness": 1.0, "damping": 0.1}
+    truth = true_system(fleet, context)
+    prior = Prior.nominal(fleet.context_map, truth.A, truth.B, context, np.ones(12))
+    G = fleet.context_map.matrix(context)
+    np.testing.assert_allclose(prior.theta @ G, np.hstack((truth.A, truth.B)), atol=1e-9)

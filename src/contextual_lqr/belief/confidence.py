@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -22,6 +23,7 @@ from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.checks import as_numbers, require, require_probability
+from contextual_lqr.errors import InputError
 
 
 @runtime_checkable
@@ -134,6 +136,18 @@ def self_normalised(
     return float((np.sqrt(regularisation) * c_theta + c_w * np.sqrt(inside)) ** 2)
 
 
+def _ruled(rule: BetaRule, decoder: Decoder) -> float:
+    """What a rule gives, if it is one: a function of a decoder."""
+    try:
+        return rule(decoder)
+    except TypeError:
+        try:
+            signature(rule).bind(decoder)
+        except TypeError:
+            raise InputError(f"beta must be a function of the decoder, not {rule!r}") from None
+        raise
+
+
 def _beta(decoder: Decoder, c_theta: float, c_w: float, spread: float, delta: float) -> float:
     d = decoder.estimate.shape[0] - len(decoder.known)
     most = float(decoder.regression.prior.max())
@@ -162,7 +176,7 @@ class ConfidenceSet:
     """
 
     def __init__(self, decoder: Decoder, beta: float | BetaRule) -> None:
-        self.beta = float(beta(decoder) if callable(beta) else beta)
+        self.beta = float(_ruled(beta, decoder) if callable(beta) else beta)
         _at_least("beta", self.beta, 0)
         self.estimate: Float[Array, "d p"] = decoder.estimate
         self._factor = decoder.factor

@@ -15,6 +15,7 @@ Potter's update of the root: with k = K_rᵀa and e = kᵀk + off²,
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -37,11 +38,11 @@ from contextual_lqr.checks import (
     require_semi_definite,
 )
 from contextual_lqr.context import ContextMap
+from contextual_lqr.context.variables import sampled_values
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import ContextError, InputError
 
 _CONTEXTS = 64  # where the law of a nominal machine is held against it
-_AROUND = 0.3  # how far about the nominal context, where no bounds say
 _SINGULAR = 1e-12  # a part of a variance that is rounding
 
 
@@ -110,8 +111,10 @@ class Prior(Displayed):
         large = np.abs(law)
         if sizes is not None:
             least = as_numbers("sizes", sizes, "(d, p)", 0)
+            ends = zip(reversed(least.shape), reversed(law.shape), strict=False)
+            fits = least.ndim <= 2 and all(a in (1, b) for a, b in ends)
             require(
-                np.broadcast_shapes(least.shape, law.shape) == law.shape and (least >= 0).all(),
+                fits and (least >= 0).all(),
                 f"sizes must be {law.shape} numbers, none negative",
             )
             large = np.maximum(large, least)
@@ -161,6 +164,7 @@ class Prior(Displayed):
         )
         context_map = context_map.sized(d, m)
         s, M = as_scales(scales, (0, d, m)), np.concatenate(parts, 1)
+        s = np.maximum(s / s.max(), 1e-150)  # they count relative to one another
         G = context_map.matrix(context)
         change = M - np.eye(d, d + m)
         share = np.sqrt(np.square(change * s).mean(1, keepdims=True)) / s
@@ -223,10 +227,11 @@ class Prior(Displayed):
             limit = 1e-9 * max(abs(value), float(size)) + 3 * off
             require(abs(missing) <= limit, f"row {row} is known, and contradicts {value:g}")
             return self
-        total = reach + off**2
-        gain = K @ k
-        theta[row] += gain * (missing / total)
-        root = K - np.outer(gain, k) * ((1 - off / np.sqrt(total)) / reach)
+        total = math.hypot(math.sqrt(reach), off)
+        unit = k / math.sqrt(reach)
+        gain = K @ unit
+        theta[row] += gain * (math.sqrt(reach) / total * (missing / total))
+        root = K - np.outer(gain, unit) * (1 - off / total)
         if not off and np.count_nonzero(a) == 1:  # exactly
             j = int(np.flatnonzero(a)[0])
             theta[row, j], root[j] = value / a[j], 0.0
@@ -307,12 +312,16 @@ def _nearest_law(context_map: ContextMap, context: Any, G: Array, M: Array, s: A
     sizes = np.abs(others).max((0, 2))
     sizes = np.where(sizes > 0, sizes, 1.0)
     wide = (others / sizes[:, None]).transpose(1, 0, 2).reshape(len(G), -1)
+    require(
+        np.isfinite(wide).all() and np.isfinite(M).all(),
+        "sizes of the contexts, of A and B and of the scales differ beyond what doubles hold",
+    )
     near = np.linalg.lstsq(wide.T, np.tile(M, len(others)).T, rcond=1e-9)[0].T
     exact = G / sizes[:, None]
     near = near + np.linalg.lstsq(exact.T, (M - near @ exact).T, rcond=1e-9)[0].T
     near[np.abs(near) <= 1e-12 * np.abs(near).max(1, keepdims=True)] = 0.0  # rounding
     found = near / sizes
-    scale = np.abs(found) @ np.abs(G) + np.abs(M)
+    scale = (np.abs(found) @ np.abs(G) + np.abs(M)).max(1, keepdims=True)  # of what a row does
     require(
         (np.abs(found @ G - M) <= 1e-9 * scale).all(),
         "no law of this context map decodes the context into the nominal A and B",
@@ -322,23 +331,15 @@ def _nearest_law(context_map: ContextMap, context: Any, G: Array, M: Array, s: A
 
 def _samples(context_map: ContextMap, context: Any) -> Float[Array, "n p y"] | None:
     """Context matrices within the bounds or, without those, about the context; None if none."""
-    rng = np.random.default_rng(0)
-    bounds = dict(context_map.bounds or {})
-    values = {}
-    for name, (low, high) in bounds.items():
-        if np.isfinite([low, high]).all():
-            share = rng.random(_CONTEXTS)
-            values[name] = low * (1 - share) + high * share  # high - low may overflow
-        elif isinstance(context, dict) and name in context:
-            middle = float(context[name])
-            drawn = middle * (1 + rng.uniform(-_AROUND, _AROUND, _CONTEXTS))
-            values[name] = np.clip(drawn, low, high)
-        else:
-            return None
-    if not values:
+    near = {n: float(v) for n, v in context.items()} if isinstance(context, Mapping) else {}
+    bounds = context_map.bounds or {}
+    if not bounds or not all(
+        name in near or np.isfinite(pair).all() for name, pair in bounds.items()
+    ):
         return None
     try:
-        return context_map.matrices(values)
+        rng = np.random.default_rng(0)
+        return context_map.matrices(sampled_values(bounds, _CONTEXTS, rng, near))
     except ContextError:
         return None
 

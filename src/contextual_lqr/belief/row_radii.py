@@ -18,11 +18,12 @@ estimated with its χ² limits: half of δ is spent on them.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.special import chdtri, fdtri
+from scipy.special import chdtri, fdtri, gammaincinv
 
 from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet
 from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
@@ -58,7 +59,7 @@ def row_radii(
         # ν Ŵ / W is χ² with ν degrees along any direction; a weighted sum of them varies less.
         delta = delta / 2
         least = degrees / float(chdtri(degrees, delta / 2))
-        most = degrees / max(float(chdtri(degrees, 1 - delta / 2)), 1e-300)
+        most = degrees / max(2 * float(gammaincinv(degrees / 2, delta / 2)), 1e-300)
     free = np.ones(d)
     free[list(decoder.known)] = 0.0
     if callable(beta) or not isinstance(beta, str):
@@ -81,7 +82,7 @@ def row_radii(
     else:
         quantile = float(chdtri(p, delta / unknown)) / p
         if noise is None:
-            quantile = float(fdtri(p, degrees, 1 - delta / unknown))
+            quantile = float(_exceeded(p, degrees, delta / unknown))
         rows = prior + sigma * np.sqrt(p * quantile)
     return RowRadii(rows * free, False, W, least * W, most * W)
 
@@ -94,9 +95,14 @@ def _about_prior(found: Shrunk, beta: str, delta: float, most: float) -> Float[A
     k = np.maximum(found.ranks, 1)
     most = 1 + (most - 1) * found.told / k
     if beta == "regression":
-        return np.asarray(np.sqrt(k * fdtri(k, found.row_degrees, 1 - delta)))
+        return np.asarray(np.sqrt(k * _exceeded(k, found.row_degrees, delta)))
     prior = np.sqrt(chdtri(k, delta / 2))
     return np.asarray(prior + np.sqrt(most * (found.log_dets + 2 * np.log(2 / delta))))
+
+
+def _exceeded(p: Any, degrees: Any, delta: float) -> Any:
+    """What Fisher's F(p, degrees) exceeds with probability δ, a small one too: 1/F is an F too."""
+    return 1 / fdtri(degrees, p, delta)
 
 
 def plausible_machines(

@@ -21,7 +21,14 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.context.expressions import Expression
-from contextual_lqr.context.variables import Variables, called, each, name_of, shown
+from contextual_lqr.context.variables import (
+    Variables,
+    called,
+    each,
+    name_of,
+    sampled_values,
+    shown,
+)
 from contextual_lqr.errors import ContextError, InputError
 
 Map = TypeVar("Map", bound="ContextMap")
@@ -116,15 +123,8 @@ class ContextMap(ABC):
         if self.shape is None or not self.bounds:
             return None
         rng, (p, d, m) = np.random.default_rng(0), self.shape
-        values = {}
-        for name, (low, high) in self.bounds.items():
-            share = rng.random(p + 2)
-            if np.isfinite([low, high]).all():
-                values[name] = low * (1 - share) + high * share  # high - low may overflow
-            else:
-                values[name] = np.clip(0.5 + share, low, high)
         try:
-            G = np.concatenate(list(self.matrices(values)), axis=1)
+            G = np.concatenate(list(self.matrices(sampled_values(self.bounds, p + 2, rng))), axis=1)
         except ContextError:
             return None
         sizes = np.abs(G).max(1, keepdims=True)
@@ -141,7 +141,7 @@ class ContextMap(ABC):
         if self._variables is None or not isinstance(context, Mapping):
             return ""
         return "; ".join(
-            f"{name} = {context[name]:g} is outside its declared bounds, {low:g} to {high:g}"
+            f"{name} = {context[name]:.12g} is outside its declared bounds, {low:g} to {high:g}"
             for name, (low, high) in self._variables.bounds.items()
             if not low <= context[name] <= high
         )
@@ -153,8 +153,8 @@ class ContextMap(ABC):
             raise InputError("the sizes are not known yet: call sized(states, inputs) first")
         return self.shape[1] + self.shape[2]
 
-    def condensed(self, G: Float[Array, "p n"]) -> Array:
-        """What must be kept of a context matrix so that `expanded` gives it back."""
+    def condensed(self, G: Float[Array, "*batch p n"]) -> Array:
+        """What must be kept of context matrices so that `expanded` gives them back."""
         return G
 
     def expanded(self, condensed: Array) -> Float[Array, "batch p n"]:

@@ -129,6 +129,30 @@ class BlockContext(ContextMap):
             found += [reduce(np.add, row) if row else np.zeros(count) for row in terms]
         return found
 
+    def condensed(self, G: Float[Array, "*batch p n"]) -> Array:
+        """As in `ContextMap`: the entries that are expressions, unless there are functions."""
+        if len(self._patterns) < 2:
+            return G
+        i, j = self._varying
+        return np.ascontiguousarray(G[..., i, j])
+
+    def expanded(self, condensed: Array) -> Float[Array, "batch p n"]:
+        """As in `ContextMap`."""
+        if len(self._patterns) < 2:
+            return condensed
+        (i, j), C, D = self._varying, self._patterns["C"].constant, self._patterns["D"].constant
+        G = np.repeat(self._blocks(C, D)[None], len(condensed), axis=0)
+        G[:, i, j] = condensed
+        return G
+
+    @property
+    def _varying(self) -> tuple[list[int], list[int]]:
+        """The rows and columns of G where expressions stand."""
+        p, d = self._seen["C"]
+        places = [(i, j) for i, j, _ in self._patterns["C"].entries]
+        places += [(p + i, d + j) for i, j, _ in self._patterns["D"].entries]
+        return [i for i, _ in places], [j for _, j in places]
+
     def _arguments(self) -> dict[str, Any]:
         return {"C": self.C, "D": self.D, **super()._arguments()}
 

@@ -95,9 +95,9 @@ class FeatureContext(ContextMap):
             raise InputError(f"there are {len(states[0])} rows, but {len(phi)} contexts")
         return [feature * move for feature in phi.T for move in (*states, *inputs)]
 
-    def condensed(self, G: Float[Array, "p n"]) -> Array:
+    def condensed(self, G: Float[Array, "*batch p n"]) -> Array:
         """As in `ContextMap`: φ, of G = φ ⊗ I."""
-        return np.ascontiguousarray(G[:: G.shape[1], 0])
+        return np.ascontiguousarray(G[..., :: G.shape[-1], 0])
 
     def expanded(self, condensed: Array) -> Float[Array, "batch p n"]:
         """As in `ContextMap`."""

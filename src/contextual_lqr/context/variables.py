@@ -197,3 +197,30 @@ def _column(name: str, values: Any) -> Float[Array, " batch"]:
     raise ContextError(
         f"the values of '{name}' must be a one-dimensional array of numbers, not {shown(values)}"
     )
+
+
+def sampled_values(
+    bounds: Mapping[str, tuple[float, float]],
+    n: int,
+    rng: np.random.Generator,
+    near: Mapping[str, float] | None = None,
+) -> dict[str, Float[Array, " n"]]:
+    """n contexts within the bounds, by name.
+
+    Where one is infinite: within 30 % of `near` or, without that, from 1 to 10 or as far off the
+    other bound.
+    """
+    values = {}
+    for name, (low, high) in bounds.items():
+        first, last = low, high
+        if not (math.isfinite(low) and math.isfinite(high)):
+            if near is not None and name in near:
+                first, last = np.clip((0.7 * near[name], 1.3 * near[name]), low, high)
+            elif math.isfinite(high):
+                first = high - 9
+            else:
+                first = low if math.isfinite(low) else 1.0
+                last = first + 9
+        share = rng.random(n)
+        values[name] = first * (1 - share) + last * share  # last - first may overflow
+    return values

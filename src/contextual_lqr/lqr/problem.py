@@ -33,6 +33,7 @@ from contextual_lqr.checks import (
 )
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.triangular_root import triangular_root
 
 
 def as_states(name: str, value: ArrayLike, d: int) -> Float[Array, "*batch d"]:
@@ -128,11 +129,8 @@ class LinearSystem(Displayed):
 
     @cached_property
     def noise_factor(self) -> Float[Array, "*batch d d"]:
-        """A matrix L with L Lᵀ = noise; a coordinate without noise has a row of exact zeros."""
-        spread, directions = np.linalg.eigh(self.noise)
-        L = directions * np.sqrt(np.maximum(spread, 0))[..., None, :]
-        noisy = np.einsum("...ii->...i", self.noise)[..., None] > 0
-        return read_only(np.where(noisy, L, 0.0))
+        """The lower triangle L with L Lᵀ = noise; a coordinate without noise has a row of zeros."""
+        return read_only(triangular_root(self.noise))
 
     def _facts(self) -> dict[str, object]:
         facts = {"states": self.state_size, "inputs": self.input_size}

@@ -14,18 +14,20 @@ def natural_scales(
 ) -> Float[Array, " y"]:
     """The sizes at which each state and input alone costs as much, a step, as the start does.
 
-    With noise, the start costs as much as an episode's noise at least. A state that costs nothing
-    is as many times its noise as the others are or, without noise, as large as it starts.
+    With noise, the start costs as much as an episode's noise at least. A state that costs nothing,
+    and every one where nothing costs anything, is as many times its noise as the others are or,
+    without noise, as large as it starts.
     """
     Q, R = cost.Q.mean(0), np.diagonal(cost.R.mean(0))
     W = cost.horizon * np.diag(np.square(noise_level))
     price = max(float(start @ Q @ start), float((Q * W).sum()))
     weights = np.concatenate((np.diagonal(Q), R))
-    paid = weights > 0
+    d, paid = len(start), (weights > 0) & (price > 0)
     sizes = np.sqrt(price / np.where(paid, weights, 1.0))
-    d = len(start)
-    noisy = paid[:d] & (noise_level > 0)
-    ratio = float(np.median((sizes[:d] / np.where(noisy, noise_level, 1.0))[noisy]))
-    others = np.where(noise_level > 0, ratio * noise_level, np.abs(start))
+    noisy = noise_level > 0
+    ratios = (sizes[:d] / np.where(noisy, noise_level, 1.0))[paid[:d] & noisy]
+    ratio = float(np.median(ratios)) if len(ratios) else np.sqrt(cost.horizon)
+    others = np.where(noisy, ratio * noise_level, np.abs(start))
     sizes[:d] = np.where(paid[:d], sizes[:d], np.where(others > 0, others, 1.0))
+    sizes[d:] = np.where(paid[d:], sizes[d:], 1.0)
     return sizes
