@@ -8,11 +8,15 @@ from numpy import ndarray as Array
 from numpy.random import default_rng
 
 from contextual_lqr import (
+    Agent,
     Cautious,
     CertaintyEquivalence,
     ConfidenceSet,
     ConstantBeta,
+    FeatureContext,
     InputError,
+    LinearSystem,
+    QuadraticCost,
     SampledOptimism,
     ThompsonSampling,
     optimal_cost,
@@ -306,3 +310,24 @@ def test_limits_and_aversions_are_plain_numbers_however_they_are_given() -> None
         Cautious(state_limit=np.ma.array([1.0, 2.0], mask=[0, 1]))
     with pytest.raises(InputError, match="state_limit must be an array of real numbers"):
         Cautious(state_limit=(np.eye(2), 1.0))
+
+
+def test_episodes_that_end_early_teach_enough_to_last() -> None:
+    """Unstable machines with a limit, one plan an episode: probes come before the end."""
+    A, B = np.array([[1.0, 0.2], [0.2, 1.0]]), np.array([[0.0], [0.2]])
+    truth = LinearSystem(A, B, noise=1e-4 * np.eye(2))
+    cost = QuadraticCost([np.eye(2)] * 20, [0.1 * np.eye(1)] * 19)
+    lasted = []
+    for seed in range(4):
+        agent = Agent(FeatureContext(["1"]), cost, [1.0, 0.0], Cautious(state_limit=2.0), seed=seed)
+        rng, steps = default_rng(seed), []
+        for _ in range(12):
+            with agent.episode({}) as episode:
+                x = np.array([1.0, 0.0])
+                while not episode.finished:
+                    x = truth.A @ x + truth.B @ episode.act(x) + 0.01 * rng.standard_normal(2)
+                    episode.observe(x)
+            steps.append(len(episode._inputs))
+        lasted.append(steps)
+    assert min(steps[0] for steps in lasted) < 19  # nothing holds it at first
+    assert all(steps[-4:] == [19] * 4 for steps in lasted)

@@ -40,7 +40,7 @@ def rollout(
 
     The player is an `Agent`, which learns; a `LinearPolicy`; or a function from a context to a
     policy, such as `agent.controller`, which controls a machine never tried. The episode lasts
-    until the environment ends it, the plan is over, or the agent's state limit is left.
+    until the environment ends it, the plan is over, or the agent's state limit or region is left.
 
     The context is that of `reset(options={"context": ...})` if given; the environment must tell it,
     in the observation's "context" or in the info. Of its values an agent is given those that its

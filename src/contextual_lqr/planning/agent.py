@@ -12,7 +12,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -35,8 +35,9 @@ from contextual_lqr.lqr.solve import solve
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
-    Choice,
+    Optimism,
     PlanningProblem,
+    SampledOptimism,
     Strategy,
     ThompsonSampling,
 )
@@ -47,8 +48,12 @@ from contextual_lqr.planning.agent_file import (
     restored,
 )
 from contextual_lqr.planning.episode import Episode, as_state
+from contextual_lqr.planning.incumbent import Incumbent, as_incumbent, incumbent_policy
 from contextual_lqr.planning.natural_scales import natural_scales
-from contextual_lqr.planning.plan import Plan
+from contextual_lqr.planning.plan import Plan, planned
+from contextual_lqr.planning.region import as_region
+
+_PAY_NO_HEED = (CertaintyEquivalence, Optimism, SampledOptimism, ThompsonSampling)
 
 
 class Output(NamedTuple):
@@ -87,6 +92,13 @@ class Agent(Displayed):
     prior, scales : optional
         As for `Decoder`, in place of λ. Unless one of them is given, scales are the sizes at which
         each state and input alone costs as much as the start does; the same in all units.
+    region : array_like, () or (d,), optional
+        How large states may be where the machines are linear, None for one without a limit.
+        Episodes that leave it end, and steps beyond teach nothing. Unless given, it is found: steps
+        so far out that the law no longer fits those within are left out, with a warning.
+    incumbent : LinearPolicy, array_like (m, d) or (H-1, m, d), or function of the context
+        The controller that runs the machines today. `Cautious` plays it, with a dither that its
+        closed loop bears, until it knows something that is better with the probability `level`.
 
     Raises
     ------
@@ -119,6 +131,8 @@ class Agent(Displayed):
         input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
         prior: Prior | None = None,
         scales: ArrayLike | None = None,
+        region: ArrayLike | Sequence[float | None] | None = None,
+        incumbent: Incumbent | None = None,
     ) -> None:
         d, m = cost.state_size, cost.input_size
         level = as_numbers("noise_level", noise_level, "() or (d,)", 0)
@@ -140,6 +154,10 @@ class Agent(Displayed):
             or (isinstance(seed, int | np.integer) and seed >= 0),
             f"seed must be a whole number of at least 0, or a Generator, not {seed!r}",
         )
+        require(
+            incumbent is None or not isinstance(strategy, _PAY_NO_HEED),
+            f"{type(strategy).__name__} pays no heed to an incumbent: use Cautious",
+        )
         limit = np.shape(getattr(strategy, "state_limit", None) or 1.0)
         require(limit in ((), (d,)), f"state_limit must be a number or {d} of them, not {limit}")
         self.cost = cost
@@ -159,8 +177,10 @@ class Agent(Displayed):
             prior=prior,
             scales=scales,
         )
+        self.region = as_region(region, natural_scales(cost, self.start, level)[:d], level)
         self.beta = beta
         self.input_bounds = None if input_bounds is None else as_input_bounds(input_bounds, m)
+        self.incumbent = None if incumbent is None else as_incumbent(incumbent, m, d)
         self._rng = np.random.default_rng(seed)
         self._told_plans = 0
         self._stamps: dict[Path, str] = {}  # of the files it was loaded from or saved to
@@ -193,7 +213,7 @@ class Agent(Displayed):
         except BaseException:
             self._rng.bit_generator.state = before
             raise
-        return self._plan(context, choice, problem.cost)
+        return planned(context, choice, self.decoder.estimate, self.input_bounds, self._rng)
 
     def tell(
         self, plan_or_context: Any, trajectory: Trajectory, machine: str | None = None
@@ -214,7 +234,7 @@ class Agent(Displayed):
         plan = plan_or_context if isinstance(plan_or_context, Plan) else None
         context = plan_or_context if plan is None else plan.context
         repeats = self.decoder.repeats
-        self.decoder.update(context, trajectory, machine)
+        self.region.learn(self.decoder, context, trajectory, machine)
         if plan is None or self.decoder.repeats > repeats:
             return
         self._told_plans += 1
@@ -314,6 +334,7 @@ class Agent(Displayed):
         context_map: ContextMap | None = None,
         strategy: Strategy | None = None,
         beta: BetaRule | None = None,
+        incumbent: Incumbent | None = None,
     ) -> Agent:
         """Read what `save` wrote.
 
@@ -321,7 +342,7 @@ class Agent(Displayed):
         ----------
         path : path
             The file.
-        context_map, strategy, beta : optional
+        context_map, strategy, beta, incumbent : optional
             What it could not write because it is made of functions or classes of your own.
 
         Returns
@@ -336,14 +357,14 @@ class Agent(Displayed):
         """
         seen = stamp(path)
         state, arrays = load_arrays(path, "agent", FORMAT_VERSION)
-        agent = restored(cls, state, arrays, str(path), context_map, strategy, beta)
+        agent = restored(cls, state, arrays, str(path), context_map, strategy, beta, incumbent)
         agent._stamps[real_path(path)] = seen
         return agent
 
     def _facts(self) -> dict[str, object]:
         learnt = self.decoder._facts()
         steps = {"steps": self.cost.horizon - 1, "plans told": f"{self._told_plans:,}"}
-        return {"strategy": type(self.strategy).__name__, **learnt, **steps}
+        return {"strategy": type(self.strategy).__name__, **learnt, **self.region.facts(), **steps}
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -356,7 +377,10 @@ class Agent(Displayed):
             raise InputError(f"the cost must be one for {sizes[0]} states and {sizes[1]} inputs")
         G = self.decoder.context_map.matrix(context)
         x = self.start if start is None else as_state(start, sizes[0])
-        return PlanningProblem(self.decoder, G, cost, x, self._beta(G))
+        run = None
+        if self.incumbent is not None:
+            run = incumbent_policy(self.incumbent, context, cost.horizon - 1, *sizes[::-1])
+        return PlanningProblem(self.decoder, G, cost, x, self._beta(G), run)
 
     def _beta(self, G: Array) -> float | BetaRule:
         if self.beta is not None:
@@ -366,25 +390,3 @@ class Agent(Displayed):
         most = float(self.decoder.regression.prior.max())
         size = float(level * np.sqrt(len(self.start) * len(G) / most))
         return DeterminantBeta(size, level, 0.1)
-
-    def _plan(self, context: Any, choice: Choice, cost: QuadraticCost) -> Plan:
-        offsets = np.zeros((cost.horizon - 1, cost.input_size))
-        if choice.dither is not None:
-            offsets = self._dither(choice.dither)
-        estimate = self.decoder.estimate
-        return Plan(
-            context,
-            choice.policy,
-            estimate if choice.theta is None else choice.theta,
-            choice.promised_cost,
-            choice.dither,
-            choice.diagnostics,
-            estimate,
-            offsets,
-            self.input_bounds,
-        )
-
-    def _dither(self, covariances: Float[Array, "*steps m m"]) -> Float[Array, "*steps m"]:
-        spread, directions = np.linalg.eigh(covariances)
-        drawn = np.sqrt(np.maximum(spread, 0)) * self._rng.standard_normal(spread.shape)
-        return np.asarray((directions @ drawn[..., None])[..., 0])

@@ -14,7 +14,9 @@ from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import FormatError, OwnRuleError
 from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.planning.incumbent import Incumbent
 from contextual_lqr.planning.problem import Strategy
+from contextual_lqr.planning.region import restore
 from contextual_lqr.planning.serialization import read, written
 
 if TYPE_CHECKING:
@@ -32,6 +34,9 @@ def agent_state(agent: Agent) -> tuple[dict[str, Any], dict[str, Array]]:
         arrays["N"] = agent.cost.N
     if agent.input_bounds is not None:
         arrays["input_bounds"] = np.stack(agent.input_bounds)
+    arrays |= agent.region.state()
+    if isinstance(agent.incumbent, np.ndarray):
+        arrays["incumbent"] = agent.incumbent
     if agent._played:
         arrays |= {"played": np.stack(agent._played), "estimates": np.stack(agent._estimates)}
     state = {
@@ -41,6 +46,7 @@ def agent_state(agent: Agent) -> tuple[dict[str, Any], dict[str, Array]]:
         "beta": written(agent.beta),
         "indefinite": agent.cost.indefinite,
         "told_plans": agent._told_plans,
+        "own_incumbent": callable(agent.incumbent),
         "own_beta": agent.beta is not None and written(agent.beta) is None,
     }
     return state, arrays
@@ -54,12 +60,14 @@ def restored(
     context_map: ContextMap | None,
     strategy: Strategy | None,
     beta: BetaRule | None,
+    incumbent: Incumbent | None,
 ) -> Agent:
     """The agent of a state; `name` says in an error where it came from."""
     try:
         for what, given, own in (
             ("strategy", strategy, state["strategy"] is None),
             ("beta", beta, state["own_beta"]),
+            ("incumbent", incumbent, state.get("own_incumbent", False)),
         ):
             if own and given is None:
                 raise OwnRuleError(
@@ -81,7 +89,10 @@ def restored(
             decoder.regularisation,
             read(state["beta"]) if beta is None else beta,
             input_bounds=None if bounds is None else (bounds[0], bounds[1]),
+            region=arrays.get("region"),
+            incumbent=arrays.get("incumbent") if incumbent is None else incumbent,
         )
+        restore(agent.region, arrays, arrays["data"].shape)
         decoder.context_map = agent.decoder.context_map
         agent.decoder = decoder
         played, estimates = (arrays.get(n, np.zeros((0,))) for n in ("played", "estimates"))

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 from numpy import ndarray as Array
 from scipy.linalg import cho_factor, cho_solve
 
@@ -19,12 +19,14 @@ from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.checks import as_numbers, record, require, shown
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, ModelUncertainty
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+from contextual_lqr.planning.incumbent import gentle_dither
 from contextual_lqr.planning.problem import Choice, PlanningProblem
 
 _LARGEST = float(np.finfo(float).max)
 _BOLDEST = 4.0  # the square of the most by which an input may outdo what is unknown anyway
 _FARTHEST = 1e12  # squared noises: what is farther teaches nothing
 _RUINOUS = 100.0  # times the best: what doing nothing may cost
+_SPARE = 0.04  # of what the incumbent costs: what a dither may
 
 
 @dataclass(frozen=True)
@@ -34,25 +36,28 @@ class Cautious:
     An episode's plan (`choose`):
 
     1. Candidates are the estimate's LQR policies hedged against `aversions` times the posterior's
-       covariance, and doing nothing.
+       covariance, doing nothing, and the incumbent, if there is one.
     2. `draws` of the posterior judge them, and `stress` more whose deviations are stretched by
        `stretch`. A candidate that costs more than `max_cost_ratio` times the median of doing
-       nothing on any of them is refused. Of the rest, that of the lowest `level` quantile of cost
-       is played.
+       nothing on any of them is refused; or, where there is an incumbent, that is not cheaper than
+       it on `level` of them. Of the rest, that of the lowest `level` quantile of cost is played.
     3. The dither has the covariance s² Y_uu⁻¹, isotropic in what is not known, rising towards the
        end of the episode, where it has less time to do harm. s is at most `probe`, and so small
-       that the dither costs no more than `budget` of what not knowing costs.
+       that the dither costs no more than `budget` of what not knowing costs, and 4 % of what the
+       incumbent does. An incumbent that is played gets a small share of its own inputs besides.
 
     A `state_limit` (a number, or one for each coordinate) refuses candidates that break it with a
-    probability above 1 - `confidence` over the draws; an episode that leaves it is stopped.
+    probability above 1 - `confidence` over the draws; an episode that leaves it is stopped. Where
+    none keeps it, the dither comes before the end.
 
     When every step is planned anew (`next_input`): the estimate's LQR policy, hedged by
     `step_aversion`, its input shrunk so that the unknown part of its effect is at most `trust`
     noises (`early_trust` before there are as many rows as unknowns), and to what is best for the
-    next state if [A, B] is off by a deviation. The dither is at most `step_probe` noises, within
-    the same budget. Where doing nothing would be ruinous, a runaway is fought: inputs may then be
-    as bold, and probes `probe_drift` times as bold, as what is unknown of where the machine goes by
-    itself.
+    next state if [A, B] is off by a deviation; nor may it make what is unknown of the step after
+    that `reach` times as large. The dither is at most `step_probe` noises, within the same budget.
+    Where doing nothing would be ruinous, a runaway is fought: inputs may then be as bold, and
+    probes `probe_drift` times as bold, as what is unknown of where the machine goes by itself.
+    With an incumbent, the first input of a plan for the rest of the episode.
 
     Parameters
     ----------
@@ -73,7 +78,7 @@ class Cautious:
         What no state may exceed: a number, or one for each coordinate.
     confidence : float
         The share of the plausible machines that must keep the limit.
-    step_aversion, trust, early_trust, step_probe, probe_drift : float
+    step_aversion, trust, early_trust, step_probe, probe_drift, reach : float
         The same for single steps.
     """
 
@@ -92,6 +97,7 @@ class Cautious:
     early_trust: float = 1.0
     step_probe: float = 1.25
     probe_drift: float = 0.3
+    reach: float = 5.0
 
     def __post_init__(self) -> None:
         require(self.draws >= 1 and self.stress >= 0, "draws must be at least 1, stress at least 0")
@@ -99,7 +105,7 @@ class Cautious:
             value = getattr(self, name)
             require(0 < value < 1, f"{name} must be between 0 and 1, not {value!r}")
         sizes = ("stretch", "max_cost_ratio", "probe", "budget", "trust", "early_trust")
-        for name in (*sizes, "step_aversion", "step_probe", "probe_drift"):
+        for name in (*sizes, "step_aversion", "step_probe", "probe_drift", "reach"):
             value = getattr(self, name)
             require(0 <= value < np.inf, f"{name} must be a number of at least 0, not {value!r}")
         aversions = as_numbers("aversions", self.aversions, "(n,)", 1)
@@ -125,58 +131,97 @@ class Cautious:
         hedged = solve(belief.system, cost, uncertainty=_uncertainty(belief, self.aversions))
         candidates = [*hedged.policy.gains[hedged.solved], np.zeros((steps, m, d))]
         aversions = [*np.array(self.aversions)[hedged.solved], np.inf]
+        if problem.incumbent is not None:
+            candidates.append(problem.incumbent.gains)
+            aversions.append(np.nan)
 
         stretch = np.repeat([1.0, self.stretch], [self.draws, self.stress])
         machines = belief.draw(self.draws + self.stress, rng, stretch=stretch)
         costs = np.stack([policy_cost(LinearPolicy(K), machines, cost, x) for K in candidates])
         plain = costs[:, : self.draws]
         score = _upper(plain, self.level)
-        idle = float(np.median(plain[-1]))
-        refused = ~(costs.max(1) <= self.max_cost_ratio * idle)
-        if not np.isfinite(idle):  # the draws say nothing yet: all of them explode
-            refused[:] = True
+        if problem.incumbent is not None:
+            refused = ((costs < costs[-1]).mean(1) < self.level) | (not belief.identified)
+        else:  # if all draws explode, they say nothing yet, and nothing is good enough
+            idle = float(np.median(plain[-1]))
+            refused = ~(costs.max(1) <= self.max_cost_ratio * idle) | (not np.isfinite(idle))
         if self.state_limit is not None:
-            breaks = [self._breaks(K, machines, x) for K in candidates]
-            refused |= np.array(breaks) > 1 - self.confidence
-        refused[-1] = False  # doing nothing is what remains
+            kept = np.array([self._kept(K, machines, x) for K in candidates])
+            refused |= (kept < steps).mean(1) > 1 - self.confidence
+        refused[-1] = False  # the incumbent, or doing nothing, is what remains
         best = int(np.argmin(np.where(refused, np.inf, score)))
-        policy = LinearPolicy(candidates[best])
+        incumbent = problem.incumbent is not None and best == len(candidates) - 1
 
-        ramp = 1 / np.arange(steps, 0, -1.0)
-        shape = (ramp / ramp.mean())[:, None, None] * _inverse(belief.prediction_gram[d:, d:])
-        size = self.probe**2
-        if belief.identified:
-            dithered = np.asarray(policy_cost(policy, machines, cost, x, dither=shape))
-            dithered = dithered[: self.draws]
-            with np.errstate(invalid="ignore"):
-                regret = plain[best] - np.asarray(optimal_cost(machines, cost, x))[: self.draws]
-                extra = dithered - plain[best]
-            price = float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
-            extra = np.where(np.isfinite(extra), extra, np.inf)
-            dither_cost = float(_upper(extra, self.level))
-            size = min(size, self.budget * max(price, 0.0) / max(dither_cost, 1e-300))
-        if self.state_limit is not None:  # a dither that would break the limit is made smaller
-            for part in (1.0, 0.25, 0.0625, 0.0):
-                share = self._breaks(candidates[best], machines, x, part * size * shape)
-                if share <= 1 - self.confidence:
-                    break
-            size *= part
+        policy = LinearPolicy(candidates[best])
+        probe, dither = self._dither(problem, machines, policy, plain[best], plain[-1], incumbent)
+        if self.state_limit is not None:
+            dither = self._dither_within(candidates[best], machines, x, dither, kept[best])
         return Choice(
             policy,
             min(float(np.median(plain[best])), _LARGEST),
-            dither=size * shape,
+            dither=dither,
             diagnostics={
+                "incumbent": incumbent,
                 "aversion": float(aversions[best]),
                 "upper_cost": min(float(score[best]), _LARGEST),
                 "refused": int(refused.sum()),
-                "probe": float(np.sqrt(size)),
+                "probe": float(probe),
             },
         )
+
+    def _dither(
+        self,
+        problem: PlanningProblem,
+        machines: LinearSystem,
+        policy: LinearPolicy,
+        costs: Float[Array, " draws"],
+        remaining: Float[Array, " draws"],
+        incumbent: bool,
+    ) -> tuple[float, Float[Array, "steps m m"]]:
+        """The size of the dither, in noises, and its covariance at every step.
+
+        `costs` are those of the policy on the draws, and `remaining` the incumbent's, if any.
+        """
+        belief, cost, x = problem.machine, problem.cost, problem.start
+        d, steps = cost.state_size, cost.horizon - 1
+        ramp = 1 / np.arange(steps, 0, -1.0)
+        shape = (ramp / ramp.mean())[:, None, None] * _inverse(belief.prediction_gram[d:, d:])
+        gentle = np.zeros_like(shape)
+        if incumbent:
+            gentle = gentle_dither(policy, x, problem.noise)
+        if not belief.identified:
+            return (self.probe, self.probe**2 * shape) if not incumbent else (0.0, gentle)
+
+        def extra(dither: Array) -> Array:
+            with np.errstate(invalid="ignore"):
+                paid = np.asarray(policy_cost(policy, machines, cost, x, dither=dither))[
+                    : self.draws
+                ]
+                paid = paid - costs
+            return np.where(np.isfinite(paid), paid, np.inf)
+
+        with np.errstate(invalid="ignore", over="ignore"):
+            regret = costs - np.asarray(optimal_cost(machines, cost, x))[: self.draws]
+            price = float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
+            dearer = extra(shape)
+            size = self.budget * max(price, 0.0) / max(float(_upper(dearer, self.level)), 1e-300)
+            if problem.incumbent is not None:  # that is to be outdone by this much at most
+                spare = _SPARE * np.where(np.isfinite(remaining), remaining, 0.0)
+                share = dearer / np.maximum(spare, 1e-300)
+                size = min(size, 1 / max(float(_upper(share, self.level)), 1e-300))
+                share = extra(gentle) / np.maximum(spare, 1e-300)
+                gentle /= max(float(np.median(share)), 1.0)
+        size = min(size, self.probe**2)
+        return np.sqrt(size), size * shape + gentle
 
     def next_input(
         self, problem: PlanningProblem, rng: np.random.Generator
     ) -> tuple[Float[Array, " m"], Float[Array, "m m"] | None]:
         """The next input alone, and the covariance of its dither."""
+        if problem.incumbent is not None:
+            choice = self.choose(problem, rng)
+            assert choice.dither is not None
+            return choice.policy.gains[0] @ problem.start, choice.dither[0]
         cost, x, belief = problem.cost, problem.start, problem.machine
         self._require_limit(len(x))
         d, steps = cost.state_size, cost.horizon - 1
@@ -193,7 +238,7 @@ class Cautious:
             nothing = LinearPolicy(np.zeros_like(both.policy.gains[0]))
             idle = float(policy_cost(nothing, expected, cost, x))
             # Where doing nothing is ruinous, inputs may be as bold as what is unknown anyway.
-            ruin = idle / certain / _RUINOUS if 0 < certain < np.inf and idle > certain else 0.0
+            ruin = idle / certain / _RUINOUS if 0 < certain < np.inf else 0.0
             size *= 1 + self.probe_drift**2 * min(ruin, 1.0) * drift
             trust = self.trust if belief.identified else self.early_trust
             u = both.policy.gains[0, 0] @ x
@@ -208,6 +253,7 @@ class Cautious:
             pays, costs = -float(u @ slope), float(u @ steep @ u)
             if np.isfinite(pays) and 0 < costs < np.inf:
                 u = u * min(max(pays / costs, 0.0), 1.0)
+            u = u * _within(expected.A @ x, expected.B @ u, Y[:d, :d], self.reach, trust)
             P = both.value_matrices[0, 1]
             doubt = np.einsum("rr,rij->ij", P, belief.covariances[:, d:, d:])
             curvature = cost.R[0] + expected.B.T @ P @ expected.B + self.step_aversion * doubt
@@ -232,13 +278,26 @@ class Cautious:
         shape = np.shape(1.0 if self.state_limit is None else self.state_limit)
         require(shape in ((), (d,)), f"state_limit must be a number or {d} of them, not {shape}")
 
-    def _breaks(
+    def _dither_within(
+        self, K: Array, machines: LinearSystem, x: Array, dither: Array, kept: Array
+    ) -> Array:
+        """A dither that would break the limit is made smaller; what is broken anyway is used."""
+        allowed = 1 - self.confidence
+        if (kept < len(K)).mean() > allowed:  # the episode ends early: probe before it does
+            last = max(int(np.median(kept)), 1)
+            return np.concatenate((dither[-last:], np.repeat(dither[-1:], len(K) - last, 0)))
+        for part in (1.0, 0.25, 0.0625):
+            if (self._kept(K, machines, x, part * dither) < len(K)).mean() <= allowed:
+                return part * dither
+        return 0 * dither
+
+    def _kept(
         self, K: Array, machines: LinearSystem, x: Array, dither: Array | None = None
-    ) -> float:
-        """The share of the draws on which a coordinate, give or take 3 deviations, passes it."""
+    ) -> Int[Array, " draws"]:
+        """For how many steps all coordinates, give or take 3 deviations, keep the limit."""
         A, B, W = (each[: self.draws] for each in (machines.A, machines.B, machines.noise))
         mean, spread = np.broadcast_to(x, A.shape[:-1]), np.zeros_like(A)
-        broken = np.zeros(len(A), bool)
+        keeps, kept = np.ones(len(A), bool), np.zeros(len(A), int)
         with np.errstate(over="ignore", invalid="ignore"):
             for h, gain in enumerate(K):
                 F = A + B @ gain
@@ -247,8 +306,9 @@ class Cautious:
                 if dither is not None:
                     spread = spread + B @ dither[h] @ B.swapaxes(-1, -2)
                 reach = np.abs(mean) + 3 * np.sqrt(np.einsum("nii->ni", spread))
-                broken |= ~(reach <= np.asarray(self.state_limit)).all(-1)
-        return float(broken.mean())
+                keeps &= (reach <= np.asarray(self.state_limit)).all(-1)
+                kept += keeps
+        return kept
 
 
 def _plain(limit: Array) -> float | tuple[float, ...]:
@@ -268,9 +328,23 @@ def _uncertainty(belief: MachineBelief, aversions: tuple[float, ...]) -> ModelUn
 
 
 def _inverse(Y: Array) -> Array:
-    """Y⁻¹ through its Cholesky factor; a direction that nothing depends on counts as known well."""
-    tiny = 1e-12 * max(float(np.trace(Y)), 1e-300)
-    return np.asarray(cho_solve(cho_factor(Y + tiny * np.eye(len(Y))), np.eye(len(Y))))
+    """Y⁻¹ through its Cholesky factor; zero for inputs whose effect is known."""
+    unknown = np.diagonal(Y) > 0
+    sizes = np.sqrt(np.where(unknown, np.diagonal(Y), 1.0))
+    unitless = Y / np.outer(sizes, sizes) + np.diag(np.where(unknown, 1e-12, 1.0))
+    return np.asarray(cho_solve(cho_factor(unitless), np.diag(unknown / sizes)) / sizes[:, None])
+
+
+def _within(start: Array, move: Array, metric: Array, reach: float, floor: float) -> float:
+    """The largest s up to 1 with |start + s move| at most `reach` times |start| or the floor."""
+    pairs = ((move, move), (move, start), (start, start))
+    with np.errstate(over="ignore", invalid="ignore"):
+        a, b, c = (float(one @ metric @ other) for one, other in pairs)
+    room = (reach**2 - 1) * c if c > floor**2 else reach**2 * floor**2 - c
+    if not a > 0 or not np.isfinite((a, b, room, b * b + a * room)).all():
+        return 1.0
+    root = np.sqrt(b * b + a * room)
+    return min(1.0, float(room / (b + root) if b > 0 else (root - b) / a))
 
 
 def _length(u: Array, metric: Array) -> float:

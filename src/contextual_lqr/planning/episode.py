@@ -11,8 +11,8 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.checks import as_numbers, frozen, record, require
-from contextual_lqr.lqr.problem import QuadraticCost, Trajectory
-from contextual_lqr.planning.plan import Plan
+from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.planning.plan import Plan, drawn
 from contextual_lqr.planning.problem import PlanningProblem
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Episode:
 
     @property
     def finished(self) -> bool:
-        """Whether the horizon is reached, or the state has left the strategy's limit."""
+        """Whether the horizon is reached, or a state has left the limit or the region."""
         return self._stopped or len(self._states) > self._steps
 
     def act(self, state: ArrayLike) -> Float[Array, " m"]:
@@ -63,11 +63,13 @@ class Episode:
             shape = self._inputs[-1].shape
             require(u.shape == shape, f"played must have shape {shape}, not {u.shape}")
             self._inputs[-1] = frozen(u)
-        if self._believed is not None:
+        if self._believed is not None and self._agent.region.holds(self._states[-1], x):
             last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
             self._believed.update(self._context, last)
         self._states.append(x)
         if self._limit is not None and (np.abs(x) > self._limit).any():
+            self._stopped = True
+        if self._agent.region.cuts and not self._agent.region.holds(x):
             self._stopped = True
 
     def tell(self) -> None:
@@ -90,10 +92,11 @@ class Episode:
             indefinite=whole.cost.indefinite,
         )
         assert self._believed is not None
-        now = PlanningProblem(self._believed, whole.context_matrix, rest, x, whole.beta)
+        run = None if whole.incumbent is None else LinearPolicy(whole.incumbent.gains[step:])
+        now = PlanningProblem(self._believed, whole.context_matrix, rest, x, whole.beta, run)
         u, covariance = agent.strategy.next_input(now, agent._rng)
         if covariance is not None:
-            u = u + agent._dither(covariance)
+            u = u + drawn(covariance, agent._rng)
         return u if agent.input_bounds is None else np.clip(u, *agent.input_bounds)
 
 

@@ -12,6 +12,8 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.problem import LinearPolicy
+from contextual_lqr.lqr.triangular_root import triangular_root
+from contextual_lqr.planning.problem import Choice
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -79,3 +81,32 @@ class Plan(Displayed):
             "dither": "none" if self.dither is None else "yes",
             "input bounds": "none" if self.input_bounds is None else "yes",
         }
+
+
+def planned(
+    context: Any,
+    choice: Choice,
+    estimate: Float[Array, "d p"],
+    input_bounds: tuple[Array, Array] | None,
+    rng: np.random.Generator,
+) -> Plan:
+    """The plan of a strategy's choice, its dither drawn."""
+    steps, m, _ = choice.policy.gains.shape
+    offsets = np.zeros((steps, m)) if choice.dither is None else drawn(choice.dither, rng)
+    return Plan(
+        context,
+        choice.policy,
+        estimate if choice.theta is None else choice.theta,
+        choice.promised_cost,
+        choice.dither,
+        choice.diagnostics,
+        estimate,
+        offsets,
+        input_bounds,
+    )
+
+
+def drawn(dither: Float[Array, "*steps m m"], rng: np.random.Generator) -> Float[Array, "*steps m"]:
+    """Inputs to add, of these covariances."""
+    shocks = rng.standard_normal(dither.shape[:-1])
+    return np.asarray((triangular_root(dither) @ shocks[..., None])[..., 0])

@@ -33,7 +33,8 @@ class PlanningProblem:
     """All that may be known when an episode, or the rest of one, is planned.
 
     `machine` is what is believed about the machine. The paper's strategies choose a Θ, and take
-    the decoder, the context matrix and the confidence set as well.
+    the decoder, the context matrix and the confidence set as well. `incumbent` is the policy that
+    runs this machine today, if there is one.
     """
 
     decoder: Decoder
@@ -41,6 +42,7 @@ class PlanningProblem:
     cost: QuadraticCost
     start: Float[Array, " d"]
     beta: float | BetaRule
+    incumbent: LinearPolicy | None = None
 
     @cached_property
     def machine(self) -> MachineBelief:
