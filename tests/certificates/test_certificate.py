@@ -2,6 +2,7 @@
 
 import json
 from importlib import import_module
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -292,6 +293,17 @@ def test_a_radius_of_the_confidence_set_is_a_joint_ball() -> None:
     large = certify(decoder, context, fleet.cost, fleet.start, beta=1e-2)
     assert small.upper.certified < large.upper.certified
     assert small.lower.certified > large.lower.certified
+
+
+@pytest.mark.parametrize("beta", ["determinant", "regression"])
+def test_however_sure_one_wants_to_be_the_set_is_bounded(beta: str) -> None:
+    """Where 1 - δ is 1 in doubles, too."""
+    decoder = learnt(spring(), 20, default_rng(1))
+    found = [row_radii(decoder, beta, delta) for delta in (0.05, 1e-10, 1e-20, 1e-100, 1e-300)]
+    for wide, wider in pairwise(found):
+        assert np.isfinite(wider.rows).all()
+        assert (wide.rows < wider.rows).all()
+        assert np.trace(wide.most_noise) < np.trace(wider.most_noise) < np.inf
 
 
 def test_growth_is_a_mode_that_doubles_and_need_not() -> None:

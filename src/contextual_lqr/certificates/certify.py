@@ -6,6 +6,7 @@ The controller is the one that is optimal for the estimate, hedged where the bac
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge, lowered
 from contextual_lqr.certificates.extrapolation import extrapolations
 from contextual_lqr.certificates.fleet_check import fleet_check
+from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
     FARTHER,
     NONLINEAR,
@@ -287,7 +289,7 @@ class _Task:
             extrapolations(decoder, G, moments),
             ["; ".join(filter(None, all_of)) for all_of in zip(*beyond, strict=True)],
         )
-        return [
+        certificates = [
             Certificate(
                 c,
                 LinearPolicy(K),
@@ -303,6 +305,15 @@ class _Task:
                 *columns, strict=True
             )
         ]
+        return [
+            one if one.verdict == "trust" else self._naming(one, matrix)
+            for one, matrix in zip(certificates, G, strict=True)
+        ]
+
+    def _naming(self, one: Certificate, G: Float[Array, "p y"]) -> Certificate:
+        """What it leans on that the data have hardly moved is said first."""
+        still = hardly_moved(self.decoder, G, self.states)
+        return replace(one, reason=f"{still}; {one.reason}") if still else one
 
     def _on_draws(
         self, belief: MachineBelief, policy: LinearPolicy

@@ -1,0 +1,33 @@
+"""States and inputs that the data have hardly moved: what they do is known from the prior alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.decoder import Decoder
+
+_LEFT = 0.25  # of the prior's variance: half its deviation
+
+
+def hardly_moved(decoder: Decoder, G: Float[Array, "p y"], states: Sequence[str]) -> str:
+    """Those of which most of the prior's variance is left in every row of [A, B], in words.
+
+    Column l of a machine's [A, B] has the variance (GᵀC_rG)_ll before data, C_r being the prior's
+    covariance, or σ_r²Λ⁻¹ with a ridge.
+    """
+    belief, prior = decoder.law(G), decoder.prior
+    if prior is None:
+        gram = (np.square(G) / decoder.regression.prior[:, None]).sum(0)
+        before = np.diagonal(belief.noise)[:, None] * gram
+    else:
+        before = np.einsum("pl,rpq,ql->rl", G, prior.covariances, G)
+    left = np.einsum("rll->rl", belief.covariances)
+    unknown = before > 0
+    still = unknown.any(0) & ((left > _LEFT * before) | ~unknown).all(0)
+    inputs = [f"input {j + 1}" for j in range(G.shape[1] - len(states))]
+    names = [name for name, one in zip([*states, *inputs], still, strict=True) if one]
+    return f"the data have hardly moved {', '.join(names)}" if names else ""
