@@ -1,13 +1,15 @@
 """What is taken for a number, and what is not."""
 
 import datetime
+from contextlib import suppress
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import pytest
 from numpy.typing import ArrayLike
 
+import contextual_lqr
 from contextual_lqr import InputError
 from contextual_lqr.checks import (
     as_number,
@@ -136,3 +138,13 @@ def test_a_fault_with_good_arguments_stays_what_it_is() -> None:
         divided(1, 0)
     with pytest.raises(InputError, match=r"b must be a number, not \[0\]"):
         divided(1, [0])  # type: ignore[arg-type]
+
+
+def test_the_hints_of_everything_public_can_be_read() -> None:
+    """Those that cannot be read are not checked either: bad arguments would end in tracebacks."""
+    for name in contextual_lqr.__all__:
+        thing = getattr(contextual_lqr, name)
+        calls = [thing.__init__] if isinstance(thing, type) else [thing] if callable(thing) else []
+        for call in calls:
+            with suppress(NameError):  # of what is imported for the type checker alone
+                get_type_hints(call)

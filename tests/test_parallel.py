@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,15 +29,18 @@ def dask(tmp_path: Path) -> Iterator[Dask]:
 class Told:
     """What a watch is told, by a clock of its own; a healthy worker has its say every second."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, crowd: float, pause: float) -> None:
-        self.now, self.pause, self.silent = 0.0, pause, False
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, crowd: float, pause: float, others: int = 0
+    ) -> None:
+        self.now, self.pause, self.silent, self.others = 0.0, pause, False, others
         monkeypatch.setattr(waiting.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(waiting, "crowding", lambda: crowd)
         monkeypatch.setattr(waiting._Watch, "_told", self.told)
         self.watch = waiting._Watch(None, "tcp://here")
 
     def told(self, _: object) -> dict[str, dict[str, dict[str, float]]]:
-        return {"workers": {"one": {"last_seen": 0.0 if self.silent else self.now}}}
+        workers = {f"other {i}": {"last_seen": self.now} for i in range(self.others)}
+        return {"workers": {"one": {"last_seen": 0.0 if self.silent else self.now}, **workers}}
 
     def look(self, seconds: float) -> None:
         until = self.now + seconds
@@ -61,6 +65,8 @@ def test_a_silent_worker_is_lost_within_the_ten_seconds_of_the_docs(
         assert waiting._SILENCE < seconds_until_lost(Told(patch, 1.0, soon)) <= 10
     with monkeypatch.context() as patch:  # six processes want each core: all is six times later
         assert 6 * waiting._SILENCE < seconds_until_lost(Told(patch, 6.0, soon)) <= 60
+    with monkeypatch.context() as patch:  # of so many, Dask wants a word every 11 seconds
+        assert 11 < seconds_until_lost(Told(patch, 1.0, soon, 2000)) <= 20
     with monkeypatch.context() as patch:  # we were stopped for an hour, and the worker was not
         told = Told(patch, 1.0, soon)
         told.look(5)
@@ -159,6 +165,17 @@ def test_a_scheduler_that_is_killed_is_one_sentence(dask: Dask, tmp_path: Path) 
     assert f"the Dask scheduler at {dask.address} is gone" in " ".join(said.split())
     assert "Traceback" not in said
     assert "distributed" not in said
+
+
+def test_a_scheduler_that_is_frozen_is_not_waited_for(
+    dask: Dask, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(waiting, "_SILENCE", 3.0)
+    monkeypatch.setattr(waiting, "_PATIENCE", 3.0)
+    frozen = partial(dask.scheduler.send_signal, signal.SIGSTOP)
+    assert lost_when(dask, frozen) == f"the Dask scheduler at {dask.address} is gone"
+    with pytest.raises(InputError, match="no Dask scheduler answers at"):  # it is frozen still
+        next(in_parallel(time.sleep, [0.1], dask.address))
 
 
 @pytest.fixture

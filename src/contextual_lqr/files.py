@@ -16,7 +16,7 @@ import re
 import secrets
 import stat
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -146,8 +146,8 @@ def atomic_write(path: Name, content: bytes, *, since: str | None = None) -> Non
                 beside.unlink(missing_ok=True)
 
 
-def require_writable(path: Name) -> os.stat_result | None:
-    """Refuse what cannot be written, before the work whose result it is to hold.
+def require_writable(path: Name, reads: Iterable[Name] = ()) -> os.stat_result | None:
+    """Refuse what cannot be written, or what the work itself `reads`, before that work begins.
 
     Returns what the system says about the file that is there now, if there is one.
     """
@@ -155,6 +155,8 @@ def require_writable(path: Name) -> os.stat_result | None:
         old = _about(path)
         if old is not None:
             _require_regular("write", path, old)
+            if any(os.path.exists(one) and os.path.samestat(old, os.stat(one)) for one in reads):
+                raise OSError(None, "it is one of the files that are read")
             if not os.access(path, os.W_OK):
                 raise PermissionError(None, "it is read-only")
         if not real_path(path).parent.is_dir():

@@ -69,6 +69,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "fleet.toml").write_text(TEMPLATE)
     write(cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20), folder / "a.csv")
     (folder / "machines.csv").write_text("mass\n1\n2\n")
+    (folder / "linked").symlink_to("a.csv")
+    (folder / "described").symlink_to("fleet.toml")
     (folder / "fifos").mkdir()
     for name in ("fifo", "fifo.csv", "fifo.png", "fifos/a.csv"):
         os.mkfifo(folder / name)
@@ -218,6 +220,13 @@ def test_a_missing_file_is_one_sentence_with_a_hint(name: str, command: Any) -> 
         ("merge a.decoder a.decoder -o fifo", "cannot write fifo: it is a FIFO, not a regular"),
         ("merge a.decoder a.decoder -o /dev/null", "cannot write /dev/null: it is a device"),
         ("fit fleet.toml a.csv -o /dev/null", "cannot write /dev/null: it is a device"),
+        ("fit fleet.toml a.csv -o linked", "cannot write linked: it is one of the files that are"),
+        ("fit fleet.toml a*.csv -o linked", "cannot write linked: it is one of the files that are"),
+        ("fit fleet.toml a.csv -o described", "described: it is one of the files that are read"),
+        ("fit fleet.toml -o b.csv a.csv", "b.csv is no name for a decoder file: give another"),
+        ("merge a.decoder a.decoder -o b.toml", "b.toml is no name for a decoder file"),
+        ("design a.decoder --context mass=2 --csv -o a.decoder", "a.decoder: it is one of the"),
+        ("design a.decoder --contexts machines.csv -o machines.csv", "machines.csv: it is one of"),
         ("fit fleet.toml fifos -o b.decoder", "cannot read fifos/a.csv: it is a FIFO, not a"),
         ("fit fleet.toml fifos/*.csv -o x", "cannot read fifos/a.csv: it is a FIFO, not a"),
         ("fit fleet.toml a.csv -o x --cluster tls://127.0.0.1:9", "give --tls-ca, --tls-cert and"),

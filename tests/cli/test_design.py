@@ -65,6 +65,21 @@ def test_a_machine_outside_the_declared_bounds_is_not_trusted(
     assert said.count(bound) == 1
 
 
+def test_what_is_said_of_such_a_machine_names_the_bound(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fleet = folder / "fleet.decoder"
+    bound = "mass = 5.000001 is outside its declared bounds, 0.5 to 5"
+    (tmp_path / "machines.csv").write_text("mass\n5.000001\n2\n")
+    for as_json in (False, True):
+        simulate(fleet, context=["mass=5.000001"], runs=5, as_json=as_json)
+        assert " ".join(capsys.readouterr().out.split()).count(bound) == 1
+        advise(fleet, candidates=tmp_path / "machines.csv", as_json=as_json)
+        assert " ".join(capsys.readouterr().out.split()).count(bound) == 1
+    simulate(fleet, context=["mass=5"], runs=5)
+    assert "outside" not in capsys.readouterr().out
+
+
 def test_a_force_beyond_its_declared_limit_is_not_trusted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

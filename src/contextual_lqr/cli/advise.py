@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.markup import escape
 from rich.table import Table
 
@@ -12,7 +14,7 @@ from contextual_lqr.certificates.experiment_design import (
 )
 from contextual_lqr.cli.machines import Machines, read_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted, OptionalFile
-from contextual_lqr.cli.terminal import Console, print_json
+from contextual_lqr.cli.terminal import Console, print_json, say
 from contextual_lqr.data import FittedFleet
 
 _SHOWN = 15
@@ -48,7 +50,7 @@ def advise(
     quantities = [*described.state_names, *described.input_names]
     blind = unexcited_directions(fitted.decoder, quantities)
     machines = None if candidates is None else read_machines(candidates, names)
-    ranking: list[tuple[str, dict[str, float], float]] = []
+    ranking: list[dict[str, Any]] = []
     if machines is not None:
         wanted = None if targets is None else read_machines(targets, names).rows
         ranked = rank_candidates(
@@ -59,7 +61,11 @@ def advise(
             targets=wanted,
             dither=dither,
         )
-        ranking = [(_label(machines, one.place), one.context, one.saving) for one in ranked]
+        for one in ranked:
+            about = {"machine": _label(machines, one.place), "context": one.context}
+            outside = fitted.decoder.context_map.outside(one.context)
+            more = {"outside": outside} if outside else {}
+            ranking.append(about | {"saving": one.saving} | more)
     if as_json:
         _print_json(blind, ranking)
         return
@@ -73,17 +79,9 @@ def _label(machines: Machines, i: int) -> str:
     return shown(machines.rows[i]) if machines.labels is None else machines.labels[i]
 
 
-def _print_json(
-    blind: list[UnexcitedDirection], ranking: list[tuple[str, dict[str, float], float]]
-) -> None:
-    whole = {
-        "blind": [{"columns": one.columns, "says": str(one)} for one in blind],
-        "candidates": [
-            {"machine": label, "context": context, "saving": saving}
-            for label, context, saving in ranking
-        ],
-    }
-    print_json(whole)
+def _print_json(blind: list[UnexcitedDirection], ranking: list[dict[str, Any]]) -> None:
+    told = [{"columns": one.columns, "says": str(one)} for one in blind]
+    print_json({"blind": told, "candidates": ranking})
 
 
 def _show_blind(console: Console, blind: list[UnexcitedDirection], p: int) -> None:
@@ -100,13 +98,16 @@ def _show_blind(console: Console, blind: list[UnexcitedDirection], p: int) -> No
         console.print(f"  … and {len(blind) - _SHOWN} more; --json lists all", highlight=False)
 
 
-def _show_ranking(console: Console, ranking: list[tuple[str, dict[str, float], float]]) -> None:
+def _show_ranking(console: Console, ranking: list[dict[str, Any]]) -> None:
     console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("run next")
     table.add_column("saves of the price of ignorance", justify="right")
-    for label, _, saving in ranking[:_SHOWN]:
-        table.add_row(escape(label), f"{saving:.1%}")
+    for one in ranking[:_SHOWN]:
+        table.add_row(escape(one["machine"]), f"{one['saving']:.1%}")
     console.print(table)
     if len(ranking) > _SHOWN:
         console.print(f"… and {len(ranking) - _SHOWN} more; --json lists all", highlight=False)
+    for one in ranking[:_SHOWN]:
+        if "outside" in one:
+            say(console, f"{one['machine']}: {one['outside']}")

@@ -50,7 +50,7 @@ def backtest(
         The figure to write, .png, .svg or .pdf.
     """
     if output is not None:
-        require_writable(output)
+        require_writable(output, [fleet])
         if output.suffix.lower() not in (".png", ".svg", ".pdf"):
             raise InputError(f"a figure is .png, .svg or .pdf, which {output} is not")
     fitted = FittedFleet.load(fleet)

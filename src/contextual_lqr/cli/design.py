@@ -82,7 +82,7 @@ def design(
     """
     form = _format(as_json, csv, npz, output)
     if output is not None:
-        require_writable(output)
+        require_writable(output, [fleet] if contexts is None else [fleet, contexts])
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
     _require_logs(fitted, fleet)

@@ -6,13 +6,12 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from contextual_lqr.cli.fit_backtest import backtest_fit
 from contextual_lqr.cli.log_summary import facts, say_alarm, say_report
 from contextual_lqr.cli.options import (
     AsJson,
     Certificates,
+    DecoderOutput,
     Description,
     Fitted,
     Flag,
@@ -21,6 +20,7 @@ from contextual_lqr.cli.options import (
 )
 from contextual_lqr.cli.terminal import Console, Progress, print_json, say
 from contextual_lqr.data import FittedFleet, fitting
+from contextual_lqr.data.sources import find_sources
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import locked, require_writable
 
@@ -29,7 +29,7 @@ def fit(
     description: Description,
     /,
     *logs: Log,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
+    output: Annotated[Path | None, DecoderOutput] = None,
     into: Fitted | None = None,
     strict: Annotated[bool, Flag] = False,
     robust: Annotated[bool, Flag] = False,
@@ -76,7 +76,8 @@ def fit(
     target = output or into
     if target is None:
         raise InputError("where to? Give -o fleet.decoder, or --into a decoder to add to")
-    require_writable(target)
+    sources = find_sources([str(log) for log in logs])
+    require_writable(target, [description, *(source.path for source in sources)])
     with nullcontext() if into is None else locked(target):
         earlier = None if into is None else FittedFleet.load(into)
         with Progress("fitting") as progress:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
-from contextual_lqr.cli.options import AsJson, Fitted, Flag
+from contextual_lqr.cli.options import AsJson, DecoderOutput, Fitted, Flag
 from contextual_lqr.cli.terminal import Console, print_json, say
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
@@ -18,7 +16,7 @@ def merge(
     first: Fitted,
     /,
     *others: Fitted,
-    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    output: Annotated[Path, DecoderOutput],
     allow_repeats: Annotated[bool, Flag] = False,
     as_json: AsJson = False,
 ) -> None:

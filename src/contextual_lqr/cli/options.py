@@ -55,6 +55,16 @@ def _readable(path: Path) -> None:
         raise ValueError(str(error)) from None
 
 
+def _decoder(_: object, path: Path | None) -> None:
+    """Refuse to write a decoder over what is a log by its name: `-o *.csv` gives the first one."""
+    if path is not None and path.suffix.lower() in (".csv", ".parquet", ".toml"):
+        raise ValueError(f"{path} is no name for a decoder file: give another, as fleet.decoder")
+
+
+DecoderOutput = Parameter(name=["--output", "-o"], validator=_decoder)
+"""The decoder file to write."""
+
+
 def _log(_: object, log: str | Path | tuple[str | Path, ...]) -> None:
     """Refuse a log that would be waited for; folders and globs are looked into later."""
     for path in map(Path, log if isinstance(log, tuple) else (log,)):

@@ -64,7 +64,7 @@ def simulate(
     if output is not None and output.suffix.lower() not in (".png", ".svg"):
         raise InputError(f"the figure must be a .png or .svg file, not {output}")
     if output is not None:
-        require_writable(output)
+        require_writable(output, [fleet])
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
     if not fitted.decoder.rows:
@@ -83,6 +83,7 @@ def simulate(
         band=band,
     )
     name = shown(values, described.units) if machine is None else machine
+    outside = fitted.decoder.context_map.outside(values)
     if output is not None:
         title = f"{name}: band of {band:.0%} over {runs} posterior draws"
         draw = partial(plot_prediction, seen, labels=described.labels, title=title)
@@ -91,9 +92,12 @@ def simulate(
     if as_json:
         named = {} if machine is None else {"machine": machine}
         about = named | {"context": values, "own_rows": chosen.own_rows[0]}
+        about |= {"outside": outside} if outside else {}
         _print_json(described, about, seen, band)
     else:
         _show(described, name, seen, band, runs)
+        if outside:
+            say(Console(), outside)
         if machine is not None:
             say(Console(), own_data(fitted.decoder, chosen.own_rows[0]))
 

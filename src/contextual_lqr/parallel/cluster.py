@@ -196,12 +196,14 @@ class _Watch:
         elif now > self._peopled + _SILENCE:
             raise WorkersLostError(f"all workers of the cluster at {self._address} are gone")
         heard = {}
-        for name, its in told["workers"].items():  # by its own clock: it need not be as ours
+        # By its own clock, which need not be as ours; of n workers Dask hears every n/200 s or so.
+        silence = _SILENCE + len(told["workers"]) / 200
+        for name, its in told["workers"].items():
             said, when = self._heard.get(name, (None, now))
             heard[name] = (its["last_seen"], now if its["last_seen"] != said else when)
-            if now > heard[name][1] + _SILENCE:
+            if now > heard[name][1] + silence:
                 raise WorkersLostError(
-                    f"nothing has been heard of the worker {name} for {_SILENCE:.0f} seconds: "
+                    f"nothing has been heard of the worker {name} for {silence:.0f} seconds: "
                     "is it frozen? Stop it, and start again"
                 )
         self._heard = heard
@@ -218,6 +220,7 @@ def _connected(address: str) -> Iterator[_Watch]:
     security = _security(address)
     with _dask_is_quiet():
         try:
+            _require_answer(address, security)
             client = Client(address, timeout=_PATIENCE, set_as_default=False, security=security)
         except (OSError, ValueError):
             raise InputError(
@@ -264,6 +267,21 @@ def _security(address: str) -> Any:
     if address.startswith("tls://") and context is None:
         raise InputError(f"{address} wants certificates: give --tls-ca, --tls-cert and --tls-key")
     return security
+
+
+def _require_answer(address: str, security: Any) -> None:
+    """Raise unless the scheduler answers: a client waits for ever for one that is frozen."""
+    import asyncio
+    from concurrent.futures import ThreadPoolExecutor
+
+    from distributed.core import rpc
+
+    async def answer() -> None:
+        async with rpc(address, connection_args=security.get_connection_args("client")) as one:
+            await asyncio.wait_for(one.identity(n_workers=0), _PATIENCE * crowding())
+
+    with ThreadPoolExecutor(1) as thread:  # this one may have a loop of its own
+        thread.submit(lambda: asyncio.run(answer())).result()
 
 
 @contextmanager
