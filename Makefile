@@ -45,11 +45,12 @@ format: .venv/lint.stamp
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CPP)
 
-BENCHMARKS := run growth optimism reproduce chain strategies fleets pendulum certificate misfit unstable wrong_law
+BENCHMARKS := run growth optimism reproduce chain strategies fleets pendulum double_pendulum certificate misfit unstable wrong_law
 
 bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages of docs/ about it
 	@for one in $(BENCHMARKS); do $(BENCH_BIN)/python benchmarks/$$one.py || exit 1; done
 	@$(BENCH_BIN)/python benchmarks/logs.py build/logs
+	@$(BENCH_BIN)/python benchmarks/machines.py build/logs
 	@$(BENCH_BIN)/python benchmarks/cluster.py build/logs
 	@$(BENCH_BIN)/contextual-lqr reproduce --out build/results
 	@$(BENCH_BIN)/python benchmarks/reproduce_page.py build/results
