@@ -25,6 +25,7 @@ from contextual_lqr.certificates import (
 )
 from contextual_lqr.checks import in_words as _in_words
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FunctionContext
+from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.errors import (
     ContextError,
     ContextualLQRError,
@@ -33,6 +34,7 @@ from contextual_lqr.errors import (
     UnsolvableError,
 )
 from contextual_lqr.kernels import set_threads
+from contextual_lqr.lqr._stub import StationaryCost
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
     LinearSystem,
@@ -75,6 +77,7 @@ __all__ = [
     "ContextError",
     "ContextMap",
     "ContextualLQRError",
+    "Controller",
     "CostBound",
     "CostGradient",
     "Decoder",

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -20,6 +21,7 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.problem import LinearSystem
+from contextual_lqr.lqr.python_control import state_space
 from contextual_lqr.lqr.triangular_root import triangular_root
 
 
@@ -61,6 +63,22 @@ class MachineBelief(Displayed):
     def system(self) -> LinearSystem:
         """The machine as it is expected to be."""
         return as_system(self.mean, self.noise)
+
+    def to_control(self, dt: float | bool = True) -> Any:
+        """The expected machine as a `control.StateSpace` of this sampling time, for python-control.
+
+        Parameters
+        ----------
+        dt : float or True
+            The sampling time; True says that it is discrete, and not how long a step is.
+
+        Returns
+        -------
+        control.StateSpace
+            Its outputs are the states.
+        """
+        require(self.mean.ndim == 2, "to_control takes one machine, not a batch: choose one")
+        return state_space(self.system.A, self.system.B, dt)
 
     @cached_property
     def prediction_gram(self) -> Float[Array, "*batch y y"]:

@@ -84,11 +84,8 @@ def _of_contexts(
     decoder: Decoder, matrices: Float[Array, "n p y"], k: int, constant: int, value: float
 ) -> tuple[Float[Array, " n"], Float[Array, "n k"]]:
     """The score of φ alone, and how many squared deviations each feature is from its mean."""
-    R, y = decoder.factor, matrices.shape[2]
-    columns = [R[:, i::y] for i in range(y)]  # those of y_i, one for each feature
-    # By the constant feature: the size of y_l, whatever the units of the others.
-    rows = np.concatenate([one / np.linalg.norm(one[:, constant]) for one in columns])
-    root: Array = np.linalg.qr(rows)[1]  # Γ = rootᵀ root
+    y = matrices.shape[2]
+    root = _gram_root(decoder, y, constant)
     weight = float((root[:, constant] ** 2).sum()) / value**2
     phi = matrices[:, ::y, 0]  # G = φ ⊗ I
     half = solve_triangle(root, phi.T, transposed=True)
@@ -97,6 +94,25 @@ def _of_contexts(
     away = (phi - mean) ** 2 / variance
     away[:, constant] = -1.0 if k > 1 else 0.0
     return np.asarray((half**2).sum(0) * weight / k), away
+
+
+def context_root(decoder: Decoder) -> Float[Array, "k k"] | None:
+    """The triangle with the score |root⁻ᵀ φ|² of a context; None if steps are scored instead."""
+    constant = _constant_feature(decoder.context_map)
+    if constant is None:
+        return None
+    place, value = constant
+    root = _gram_root(decoder, decoder.context_map.matrix_width, place)
+    weight = float((root[:, place] ** 2).sum()) / value**2
+    return root * np.sqrt(len(root) / weight)
+
+
+def _gram_root(decoder: Decoder, y: int, constant: int) -> Float[Array, "k k"]:
+    """The triangle with Γ = rootᵀ root."""
+    columns = [decoder.factor[:, i::y] for i in range(y)]  # those of y_i, one for each feature
+    # By the constant feature: the size of y_l, whatever the units of the others.
+    rows = np.concatenate([one / np.linalg.norm(one[:, constant]) for one in columns])
+    return np.asarray(np.linalg.qr(rows)[1])
 
 
 def _of_steps(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -42,12 +43,13 @@ def predict_closed_loop(
     rng: np.random.Generator,
     *,
     policy: LinearPolicy | None = None,
+    input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
     runs: int = 500,
     band: float = 0.9,
 ) -> ClosedLoopPrediction:
     """Play a policy, that of the expected machine unless given, on `runs` plausible machines.
 
-    The band holds this share of them. A run counts as exploded when a state passes 10¹⁵⁰; it is
+    Inputs are clipped to their bounds. The band holds this share of the runs. A run counts as exploded when a state passes 10¹⁵⁰; it is
     held there.
     """
     require(runs >= 2, f"runs must be at least 2, not {runs!r}")
@@ -60,8 +62,9 @@ def predict_closed_loop(
     drawn = belief.draw(runs, rng)
     deviations = np.sqrt(np.einsum("nii->ni", drawn.noise))
     shocks = deviations[:, None] * rng.standard_normal((runs, len(policy.gains), d))
-    played = rollout(policy, drawn, x, shocks, largest=_LARGEST)
-    expected = rollout(policy, belief.system, x, np.zeros(shocks.shape[1:]), largest=_LARGEST)
+    limits: dict[str, Any] = {"input_bounds": input_bounds, "largest": _LARGEST}
+    played = rollout(policy, drawn, x, shocks, **limits)
+    expected = rollout(policy, belief.system, x, np.zeros(shocks.shape[1:]), **limits)
     ends = [(1 - band) / 2, 0.5, (1 + band) / 2]
     return ClosedLoopPrediction(
         policy,

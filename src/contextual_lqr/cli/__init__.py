@@ -80,6 +80,12 @@ _COMMANDS = {  # group, what it does, an example
         "Show what the closed loop of a machine never tried will do.",
         "contextual-lqr simulate fleet.decoder --context mass=2.5 -o loop.png",
     ),
+    "export": (
+        _FLEET,
+        "A controller as one C file that takes the context at run time.",
+        "contextual-lqr export fleet.decoder -o controller.c --header\n"
+        "contextual-lqr export fleet.decoder --context mass=2.5 -o model.json",
+    ),
     "advise": (
         _FLEET,
         "Say which machine, run next, would teach most, and what no log shows.",

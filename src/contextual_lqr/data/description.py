@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,15 +19,17 @@ from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.data.toml_errors import DescriptionError
+from contextual_lqr.deployment.task import Task
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
+from contextual_lqr.lqr._stub import StationaryCost
 from contextual_lqr.lqr.problem import QuadraticCost
 
 LONGEST_HORIZON = 1_000_000
 _LEARNING = (
     *("states", "inputs", "contexts", "context_map", "noise_level", "regularisation", "scales"),
 )
-_TASK = ("horizon", "start", "Q", "R", "final_Q", "targets")
+_TASK = ("horizon", "start", "Q", "R", "final_Q", "targets", "set_point", "integral")
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,8 @@ class FleetDescription:
     machine_column: str | None = None  # of logs; if it is not given, `machine` where they have it
     prior: Prior | None = None
     scales: Float[Array, " y"] | None = None
+    set_point: Mapping[str, float] = field(default_factory=dict)  # states held at a value
+    integral: Mapping[str, float | None] = field(default_factory=dict)  # None: the usual weight
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> FleetDescription:
@@ -167,6 +171,21 @@ class FleetDescription:
             Q = away.swapaxes(1, 2) @ Q @ away
             Q = Q / 2 + Q.swapaxes(1, 2) / 2
         return QuadraticCost(Q, np.repeat(self.R[None], self.horizon - 1, axis=0))
+
+    def control_task(self, cost: StationaryCost | None = None, **changes: Any) -> Task:
+        """What a controller that runs on and on is to do; `target` and `integral` may be changed.
+
+        States are to be as the set-point says, whatever targets an episode has.
+        """
+        held = {"target": self.set_point or None, "integral": self.integral or None}
+        given = {name: value for name, value in changes.items() if value is not None}
+        return Task.of(
+            StationaryCost(self.Q, self.R) if cost is None else cost,
+            **(held | given),
+            input_bounds=self.input_bounds,
+            states=self.state_names,
+            constant=[one.name for one in self.states if one.constant],
+        )
 
     @property
     def prior_in_words(self) -> str:

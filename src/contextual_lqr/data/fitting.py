@@ -29,9 +29,11 @@ from contextual_lqr.data.misfit import MisfitReport, find_misfits
 from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
 from contextual_lqr.data.sources import as_one_part, cut_in_parts, find_sources
 from contextual_lqr.data.transitions import LogReader
+from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.files import load_arrays, save_arrays
+from contextual_lqr.lqr._stub import StationaryCost
 from contextual_lqr.parallel import Workers, in_tree
 
 FORMAT_VERSION = 1
@@ -66,6 +68,25 @@ class FittedFleet(Displayed):
         if odd < 2 or odd <= MANY * total:
             return ""
         return f"{odd} of {total} machines stand out from the fleet"
+
+    def controller(
+        self,
+        context: Any,
+        machine: str | None = None,
+        *,
+        cost: StationaryCost | None = None,
+        target: Any = None,
+        integral: Any = None,
+    ) -> Controller:
+        """The controller that runs on and on on this machine: gain, set-point, integrators, limits.
+
+        `cost`, `target` and `integral` are those of the description unless given. Refused outside
+        the declared bounds of the context.
+        """
+        outside = self.decoder.context_map.outside(context)
+        require(not outside, f"{outside}: no controller is made for it")
+        task = self.description.control_task(cost, target=target, integral=integral)
+        return Controller.of(self.decoder.machine(context, machine), task)
 
     @classmethod
     def new(cls, description: FleetDescription) -> FittedFleet:

@@ -3,7 +3,7 @@
     [states], [inputs], [contexts]    names, in order, each with its unit and bounds
     [context_map]                     kind "features" or "block"
     [task]                            horizon, start
-    [cost]                            Q, R, final_Q, target
+    [cost]                            Q, R, final_Q, target, integral
     [learning]                        noise_level, regularisation
     [known]                           rows of [A, B] that need not be learnt
     [prior]                           a nominal machine, and entries of [A, B] that are known
@@ -31,6 +31,7 @@ from contextual_lqr.context.expressions import RESERVED, as_float
 from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, Quantity
 from contextual_lqr.data.known_dynamics import known_row
 from contextual_lqr.data.prior_table import read_prior, read_scales
+from contextual_lqr.data.set_point import read_integral, read_target
 from contextual_lqr.data.toml_errors import Place, TomlErrors, parse_toml
 from contextual_lqr.errors import ContextError
 
@@ -43,7 +44,7 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "contexts": None,
     "context_map": ("kind", "features", "C", "D"),
     "task": ("horizon", "start"),
-    "cost": ("Q", "R", "final_Q", "target"),
+    "cost": ("Q", "R", "final_Q", "target", "integral"),
     "learning": ("noise_level", "regularisation"),
     "known": None,
     "prior": ("context", "A", "B", "off", "entries"),
@@ -74,7 +75,8 @@ class FleetFile:
         noise_level, regularisation = self._learning()
         Q, R = self._weights("Q", self.states), self._weights("R", self.inputs)
         final_Q = self._weights("final_Q", self.states) if "final_Q" in self.table("cost") else Q
-        start, targets = self._start(), self._targets(horizon)
+        start, (targets, set_point) = self._start(), read_target(self, horizon)
+        integral = read_integral(self)
         known = {} if context_map is None else self._known(context_map)
         scales = read_scales(self, regularisation)
         prior = None if context_map is None else read_prior(self, context_map, scales)
@@ -98,6 +100,8 @@ class FleetFile:
             machine_column=machine_column,
             prior=prior,
             scales=scales,
+            set_point=set_point,
+            integral=integral,
         )
 
     # -- tables and names --------------------------------------------------------------------------
@@ -307,23 +311,6 @@ class FleetFile:
                 )
         return matrix
 
-    def _targets(self, horizon: int) -> Array | None:
-        file, place = self.table("cost").get("target"), ("cost", "target")
-        if file is None:
-            return None
-        if not any(one.constant for one in self.states):
-            what = "a target needs a state that is always 1: add one = { constant = true }"
-            self.errors.add(place, f"{what} to [states]")
-        targets = self.given_targets
-        if targets is None and not isinstance(file, str):
-            self.errors.add(place, f"target must be the name of a file, not {shown(file)}")
-        elif targets is None:
-            with self.errors.at(place):
-                targets = _read_targets(self.folder / file, self.states)
-        if targets is not None and len(targets) != horizon:
-            self.errors.add(place, f"target has {len(targets)} rows, but the horizon is {horizon}")
-        return targets
-
     def _learning(self) -> tuple[float, float | None]:
         """The noise level, and the regularisation if it is given."""
         table = self.table("learning")
@@ -375,19 +362,3 @@ class FleetFile:
 
 def _widths(rows: list[Any]) -> str:
     return ", ".join(sorted({str(len(row)) for row in rows}))
-
-
-def _read_targets(path: Path, states: tuple[Quantity, ...]) -> Array:
-    """One row a step, a column for each state that has a target; 0 for the others."""
-    from contextual_lqr.data.sources import read_numbers
-
-    table = read_numbers(path)
-    known = {one.name: i for i, one in enumerate(states) if not one.constant}
-    names = [name for name in table if name != "step"]
-    unknown = [name for name in names if name not in known]
-    require(not unknown, f"{path} has columns that are not states: {', '.join(unknown)}")
-    require(names, f"{path} has no column that is a state")
-    targets = np.zeros((len(table[names[0]]), len(states)))
-    for name in names:
-        targets[:, known[name]] = table[name]
-    return targets

@@ -14,7 +14,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr import kernels
-from contextual_lqr.checks import as_numbers, broadcast_batches, record, require
+from contextual_lqr.checks import as_input_bounds, as_numbers, broadcast_batches, record, require
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
     LinearSystem,
@@ -49,6 +49,7 @@ def simulate(
     start: ArrayLike,
     rng: np.random.Generator,
     *,
+    input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
     state_bound: float | ArrayLike | None = None,
 ) -> Trajectory:
     """Play the policy on the system, with noise drawn from `rng`.
@@ -62,6 +63,8 @@ def simulate(
     rng : numpy.random.Generator
         Where the noise comes from. All of an episode's is drawn at once, so that how far the
         episode gets does not change what is drawn after it.
+    input_bounds : pair of array_like, optional
+        The lowest and the highest inputs, to which all are clipped.
     state_bound : float or array_like, (d,), optional
         Stop one episode after the first state with a larger coordinate.
 
@@ -86,7 +89,7 @@ def simulate(
     batch, bound = _checked(policy, system, x, state_bound)
     shocks = rng.standard_normal((*batch, policy.gains.shape[-3], system.state_size))
     shocks = np.einsum("...ij,...hj->...hi", system.noise_factor, shocks)
-    return _played(policy, system, x, shocks, batch, bound=bound)
+    return _played(policy, system, x, shocks, batch, None, input_bounds, bound)
 
 
 def rollout(
@@ -195,6 +198,8 @@ def _played(
 ) -> Trajectory:
     K, A, B = policy.gains, system.A, system.B
     steps, m, d = K.shape[-3:]
+    if input_bounds is not None:
+        input_bounds = as_input_bounds(input_bounds, m)
     if not batch and input_bounds is None and largest is None:
         states, inputs = kernels.roll_out(A, B, K, x, shocks, offsets=offsets, bound=bound)
         return record(object.__new__(Trajectory), states=states, inputs=inputs)  # ours, and finite

@@ -1,0 +1,1 @@
+"""What runs on the machine: set-points, integrators and limits around a constant gain; one C file."""

@@ -1,0 +1,289 @@
+"""A controller that runs on and on: a constant gain about a set-point, integrators, limits.
+
+    u = limited(ū + K (x - x̄) + Kq q)        q' = q + x[integrated] - target
+
+(x̄, ū) is at rest at the target. Anti-windup: q stands still as long as it would drive an input that
+is at its limit further beyond it. The C file of `contextual-lqr export` does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.certificates.limits import InputBounds
+from contextual_lqr.checks import as_numbers, read_only, require
+from contextual_lqr.deployment.at_rest import UNHELD, at_rest
+from contextual_lqr.deployment.task import Task
+from contextual_lqr.display import Displayed
+from contextual_lqr.errors import InputError
+from contextual_lqr.lqr._stub import StationaryCost, solve
+from contextual_lqr.lqr.problem import LinearSystem
+from contextual_lqr.lqr.python_control import state_space
+
+
+
+class Controller(Displayed):
+    """The input for a state, step by step: gain, set-point, integrators and limits.
+
+    Parameters
+    ----------
+    system : LinearSystem or MachineBelief
+        The machine, as it is believed to be.
+    cost : StationaryCost
+        What the gain is optimal for; states cost by their distance to where they rest.
+    target : number, list or mapping from names of states, optional
+        What must be held: some states by name, or all of them.
+    integral : list of names, or mapping from names to weights, optional
+        The states whose distance to the target is summed up, so that no steady error remains under
+        a load that the model does not know. The weight of a sum in the cost is, unless given, a
+        hundredth of its state's.
+    input_bounds : pair or mapping, optional
+        What inputs may be, as `certify` takes it. Inputs are clipped to it, and integrators stand
+        still meanwhile.
+    states : sequence of str, optional
+        The names of the states; "state 1" and so on unless given.
+    constant : sequence of str
+        Which of them are always 1.
+
+    Attributes
+    ----------
+    gain : array, (m, n+k)
+        [K, Kq], for the n states that move and the k integrators.
+    saturated : bool
+        Whether the last input met a limit.
+
+    Raises
+    ------
+    InputError
+        If a name is unknown, limits cross, or no input within them holds the target.
+    UnsolvableError
+        If no gain stabilises the machine with its integrators.
+
+    Examples
+    --------
+    >>> cart = clqr.LinearSystem([[1, 0.1], [0, 0.95]], [[0], [0.05]])
+    >>> cost = clqr.StationaryCost(np.eye(2), [[0.1]])
+    >>> names = ["position", "velocity"]
+    >>> controller = clqr.Controller(
+    ...     cart, cost, target={"position": 1.0}, integral=["position"],
+    ...     input_bounds=(-2, 2), states=names,
+    ... )
+    >>> x = np.zeros(2)
+    >>> for step in range(300):
+    ...     u = controller.input(x)
+    ...     x = cart.A @ x + cart.B @ (u - 0.5)  # a load that the model does not know
+    >>> bool(abs(x[0] - 1.0) < 1e-4)
+    True
+    """
+
+    def __init__(
+        self,
+        system: LinearSystem | MachineBelief,
+        cost: StationaryCost,
+        *,
+        target: ArrayLike | Mapping[str, float] | None = None,
+        integral: Sequence[str] | Mapping[str, float] | None = None,
+        input_bounds: InputBounds | None = None,
+        states: Sequence[str] | None = None,
+        constant: Sequence[str] = (),
+    ) -> None:
+        task = Task.of(cost, target, integral, input_bounds, states, constant)
+        self._begin(system, task)
+
+    @classmethod
+    def of(cls, system: LinearSystem | MachineBelief, task: Task) -> Controller:
+        """The controller of a machine for a task."""
+        made = object.__new__(cls)
+        made._begin(system, task)
+        return made
+
+    def _begin(self, system: LinearSystem | MachineBelief, task: Task) -> None:
+        self._task, cost = task, task.cost
+        machine = system.system if isinstance(system, MachineBelief) else system
+        require(machine.batch_shape == (), "a controller is for one machine, not for a batch")
+        sizes = (machine.state_size, machine.input_size)
+        require(
+            sizes == (cost.state_size, cost.input_size),
+            f"the cost is for {cost.state_size} states and {cost.input_size} inputs, but the "
+            f"machine has {sizes[0]} states and {sizes[1]} inputs",
+        )
+        self._parts = task.parts(machine)
+        self._require_integrable()
+        larger = task.with_integrators(*self._parts[:2])
+        self.gain: Float[Array, "m size"] = solve(*larger, check=True).policy.gain
+        self._target = task.target
+        self._rest = self._at(self._target)
+        self._integral = np.zeros(len(task.integrated))
+        self.saturated = False
+
+    @property
+    def target(self) -> dict[str, float]:
+        """What is held, by name."""
+        return dict(zip(self._task.held_names, self._target.tolist(), strict=True))
+
+    @property
+    def gain_columns(self) -> list[str]:
+        """What each column of the gain multiplies: states, and integrals of states."""
+        return self._task.free_names + [f"integral of {name}" for name in self.integral]
+
+    @property
+    def rest(self) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+        """(x̄, ū): the states that move and the inputs at rest at the target."""
+        return self._rest
+
+    @property
+    def integral(self) -> dict[str, float]:
+        """The integrators, by the names of their states."""
+        names = [self._task.free_names[i] for i in self._task.integrated]
+        return dict(zip(names, self._integral.tolist(), strict=True))
+
+    def input(
+        self, state: ArrayLike, *, target: ArrayLike | Mapping[str, float] | None = None
+    ) -> Float[Array, " m"]:
+        """The input in this state; the integrators take one step.
+
+        Parameters
+        ----------
+        state : array_like, (d,)
+            All states, or those that move.
+        target : optional
+            A new target from now on, for the states that have one.
+
+        Returns
+        -------
+        array, (m,)
+            Within the limits.
+
+        Raises
+        ------
+        InputError
+            If the state is not finite, or no input holds the target. Nothing has changed then.
+        """
+        task = self._task
+        x, n = as_numbers("state", state, "(d,)", 1), len(task.moving)
+        require(
+            x.shape in ((len(task.names),), (n,)),
+            f"state must be {len(task.names)} numbers, not of shape {x.shape}",
+        )
+        x = x if len(x) == n else x[list(task.moving)]
+        if target is not None:
+            self.set_target(target)
+        rest, feed = self._rest
+        asked = feed + self.gain[:, :n] @ (x - rest) + self.gain[:, n:] @ self._integral
+        low, high = task.limits.low, task.limits.high
+        u = np.clip(asked, low, high)
+        own = [task.held.index(i) for i in task.integrated]
+        away = x[list(task.integrated)] - self._target[own]
+        push = self.gain[:, n:] @ away
+        if not (((asked > high) & (push > 0)) | ((asked < low) & (push < 0))).any():
+            self._integral = self._integral + away
+        self.saturated = bool((u != asked).any())
+        return np.asarray(u)
+
+    def set_target(self, target: ArrayLike | Mapping[str, float]) -> None:
+        """Hold something else from now on; what a mapping does not name stays.
+
+        Parameters
+        ----------
+        target : number, list or mapping from names
+            For the states that have a target.
+
+        Raises
+        ------
+        InputError
+            If no input within the limits holds it. Nothing has changed then.
+        """
+        wanted = self._task.values(target, self._target)
+        self._rest, self._target = self._at(wanted), wanted
+
+    def reset(self) -> None:
+        """Set the integrators to zero, as before the first step."""
+        self._integral, self.saturated = np.zeros(len(self._integral)), False
+
+    def to_control(self, dt: float | bool = True) -> tuple[Any, Float[Array, "m size"]]:
+        """The machine with its integrators for python-control, and the gain in its sign, u = -K x.
+
+        Parameters
+        ----------
+        dt : float or True
+            The sampling time; True says that it is discrete, and not how long a step is.
+
+        Returns
+        -------
+        control.StateSpace, array
+            Deviations from rest: its closed loop is A - B K.
+        """
+        larger, _ = self._task.with_integrators(*self._parts[:2])
+        return state_space(larger.A, larger.B, dt), -self.gain
+
+    def _at(
+        self, target: Float[Array, " held"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+        """The state and input at rest there, or a sentence that says why there are none."""
+        (A, B, offset), task = self._parts, self._task
+        Q = task.cost.Q[np.ix_(task.moving, task.moving)]
+        found = at_rest(A, B, offset, Q, np.asarray(task.cost.R), list(task.held), target)
+        said = _said(task.held_names, target)
+        require(found is not None, f"no input can hold {said}: the machine is at rest nowhere there")
+        assert found is not None
+        limits = task.limits
+        for name, u, low, high in zip(limits.names, found[1], limits.low, limits.high, strict=True):
+            room = UNHELD * abs(u)
+            limit = low if u < low else high
+            require(
+                low - room <= u <= high + room,
+                f"no input can hold {said}: {name} would have to be {u:.3g}, its limit is "
+                f"{limit:.3g}",
+            )
+        return read_only(found[0]), read_only(found[1])
+
+    def _require_integrable(self) -> None:
+        """What is integrated must be held at any value: rows of [A - I, B; I, 0] independent."""
+        (A, B, _), task = self._parts, self._task
+        n, places = len(A), list(task.integrated)
+        for count, place in enumerate(places, 1):
+            rows = np.zeros((n + count, n + B.shape[1]))
+            rows[:n, :n], rows[:n, n:] = A - np.eye(n), B
+            rows[n + np.arange(count), places[:count]] = 1.0
+            if not _independent(rows, n):
+                name = task.free_names[place]
+                raise InputError(
+                    f"the integral of {name} would never settle: no input can hold {name} at any "
+                    "value" + (" together with the others" if count > 1 else "")
+                )
+
+    def _facts(self) -> dict[str, object]:
+        n = len(self._task.moving)
+        facts: dict[str, object] = {"states": n, "inputs": len(self.gain)}
+        if self.target:
+            facts["target"] = _said(list(self.target), self._target)
+        if self.integral:
+            facts["integral"] = ", ".join(self.integral)
+        limits = self._task.limits
+        bounded = np.isfinite(limits.low).any() or np.isfinite(limits.high).any()
+        return {**facts, "limits": "yes" if bounded else "none"}
+
+
+def _said(names: list[str], values: Float[Array, " held"]) -> str:
+    listed = [f"{name} at {value:.6g}" for name, value in zip(names, values, strict=True)]
+    return ", ".join(listed) or "the machine still"
+
+
+def _independent(rows: Float[Array, "r c"], n: int) -> bool:
+    """Whether the last rows add as many dimensions as they are, in sizes that are equal."""
+    left, right = np.ones(len(rows)), np.ones(rows.shape[1])
+    for _ in range(10):
+        scaled = np.abs(left[:, None] * rows * right)
+        most = scaled.max(1), scaled.max(0)
+        left /= np.sqrt(np.where(most[0] > 0, most[0], 1.0))
+        right /= np.sqrt(np.where(most[1] > 0, most[1], 1.0))
+    scaled = left[:, None] * rows * right
+    ranks = [int(np.linalg.matrix_rank(part, tol=1e-9)) for part in (scaled, scaled[:n])]
+    return ranks[0] - ranks[1] == len(rows) - n

@@ -1,0 +1,177 @@
+"""What a controller that runs on and on is to do: cost, set-point, integrators, limits, by name.
+
+Some states may be constant, 1 for ever; they carry offsets, and the others move:
+
+    x' = A x + B u + offset        q' = q + x[integrated] - target        low ≤ u ≤ high
+
+    n, m    moving states, inputs        k    integrators q, each with a weight in the cost
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from contextual_lqr.certificates.limits import InputBounds, InputLimits
+from contextual_lqr.checks import as_number, require, shown
+from contextual_lqr.lqr._stub import StationaryCost
+from contextual_lqr.lqr.problem import LinearSystem
+
+INTEGRAL_SHARE = 0.01
+"""The weight of an integrator if none is given, as a part of its state's: slower than the loop."""
+
+
+@dataclass(frozen=True, eq=False)
+class Task:
+    """All that a controller is told but the machine. Places are those among the moving states."""
+
+    cost: StationaryCost
+    names: tuple[str, ...]  # of all states
+    moving: tuple[int, ...]
+    held: tuple[int, ...]
+    target: Float[Array, " held"]
+    integrated: tuple[int, ...]
+    weights: Float[Array, " k"]
+    limits: InputLimits
+
+    @classmethod
+    def of(
+        cls,
+        cost: StationaryCost,
+        target: Any = None,
+        integral: Any = None,
+        input_bounds: InputBounds | None = None,
+        states: Sequence[str] | None = None,
+        constant: Sequence[str] = (),
+    ) -> Task:
+        """The task, by the names of its states; whatever cannot be meant is refused."""
+        d, m = cost.state_size, cost.input_size
+        require(cost.batch_shape == (), "a controller has one cost: it must have no batch axes")
+        names = tuple(states) if states is not None else tuple(f"state {i + 1}" for i in range(d))
+        require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
+        for name in constant:
+            require(name in names, f"there is no state '{name}'; there are {', '.join(names)}")
+        moving = tuple(i for i, name in enumerate(names) if name not in constant)
+        require(moving, "every state is constant: there is nothing to control")
+        free = [names[i] for i in moving]
+        wanted = _by_name("target", target, free)
+        weights = _weights(integral, free, cost, moving)
+        held = dict.fromkeys([*wanted, *weights])  # what is integrated is held, at 0 unless said
+        limits = (-np.inf, np.inf) if input_bounds is None else input_bounds
+        return cls(
+            cost,
+            names,
+            moving,
+            tuple(free.index(name) for name in held),
+            np.array([wanted.get(name, 0.0) for name in held]),
+            tuple(free.index(name) for name in weights),
+            np.array(list(weights.values())),
+            InputLimits(limits, m),
+        )
+
+    @property
+    def free_names(self) -> list[str]:
+        """The names of the moving states."""
+        return [self.names[i] for i in self.moving]
+
+    @property
+    def held_names(self) -> list[str]:
+        """The states that have targets."""
+        return [self.free_names[i] for i in self.held]
+
+    @property
+    def constants(self) -> list[int]:
+        """The places of the constant states among all."""
+        return [i for i in range(len(self.names)) if i not in self.moving]
+
+    def values(self, target: Any, before: Float[Array, " held"]) -> Float[Array, " held"]:
+        """Another target for the same states; what it does not name stays as before."""
+        now = dict(zip(self.held_names, before, strict=True))
+        require(now, "this controller holds no target: name it when the controller is made")
+        if not isinstance(target, Mapping) and np.ndim(target) == 1:
+            require(
+                len(target) == len(now),
+                f"target must be {len(now)} numbers, for {', '.join(now)}, not {shown(target)}",
+            )
+            target = dict(zip(now, target, strict=True))
+        given = _by_name("target", target, list(now))
+        return np.array([given.get(name, value) for name, value in now.items()])
+
+    def parts(
+        self, system: LinearSystem
+    ) -> tuple[Float[Array, "n n"], Float[Array, "n m"], Float[Array, " n"]]:
+        """A and B of the moving states, and the offset that the constant ones make."""
+        rows = system.A[list(self.moving)]
+        offset = rows[:, self.constants].sum(1)
+        return rows[:, list(self.moving)], system.B[list(self.moving)], offset
+
+    def with_integrators(
+        self, A: Float[Array, "n n"], B: Float[Array, "n m"]
+    ) -> tuple[LinearSystem, StationaryCost]:
+        """The moving states and the integrators as one system, and its cost."""
+        (n, m), k = B.shape, len(self.integrated)
+        larger_A, larger_B = np.zeros((n + k, n + k)), np.zeros((n + k, m))
+        larger_A[:n, :n], larger_B[:n] = A, B
+        larger_A[n:, n:] = np.eye(k)
+        larger_A[n + np.arange(k), list(self.integrated)] = 1.0
+        return LinearSystem(larger_A, larger_B), self.cost_with_integrators
+
+    @property
+    def cost_with_integrators(self) -> StationaryCost:
+        """The cost of the moving states and the integrators."""
+        n, k, m = len(self.moving), len(self.integrated), self.cost.input_size
+        Q, N = np.zeros((n + k, n + k)), None
+        Q[:n, :n] = self.cost.Q[np.ix_(self.moving, self.moving)]
+        Q[n:, n:] = np.diag(self.weights)
+        if self.cost.N is not None:
+            N = np.zeros((n + k, m))
+            N[:n] = self.cost.N[list(self.moving)]
+        return StationaryCost(Q, self.cost.R, N, discount=self.cost.discount)
+
+
+def _by_name(what: str, given: Any, names: list[str]) -> dict[str, float]:
+    """Numbers by name; a list is for all of them, one number for the only one."""
+    if given is None:
+        return {}
+    listed = ", ".join(names)
+    if not isinstance(given, Mapping):
+        values = [given] if np.ndim(given) == 0 else list(given)
+        require(
+            len(values) == len(names),
+            f"{what} must be {len(names)} number{'s' * (len(names) > 1)}, or some by name, as "
+            f"{{{names[0]}: 1.0}}, not {shown(given)}",
+        )
+        given = dict(zip(names, values, strict=True))
+    for name in given:
+        require(name in names, f"{what}: there is no state '{name}' that moves; there are {listed}")
+    return {name: as_number(f"{what} of {name}", value) for name, value in given.items()}
+
+
+def _weights(
+    integral: Any, names: list[str], cost: StationaryCost, moving: tuple[int, ...]
+) -> dict[str, float]:
+    """The integrators' weights: as given by name, or a hundredth of their states'."""
+    if integral is None:
+        return {}
+    if isinstance(integral, str):
+        integral = [integral]
+    given = dict(integral) if isinstance(integral, Mapping) else dict.fromkeys(integral)
+    found: dict[str, float] = {}
+    for name, weight in given.items():
+        said = f"integral: there is no state '{name}' that moves; there are {', '.join(names)}"
+        require(name in names, said)
+        place = moving[names.index(name)]
+        usual = INTEGRAL_SHARE * float(cost.Q[place, place])
+        found[name] = usual if weight is None else as_number(f"integral of {name}", weight)
+    for name, weight in found.items():
+        require(
+            weight > 0,
+            f"the integral of {name} must have a weight above 0: give one, as {{{name}: 0.01}}, or "
+            f"let {name} cost something",
+        )
+    return found
