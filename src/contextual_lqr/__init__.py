@@ -34,7 +34,7 @@ from contextual_lqr.errors import (
     UnsolvableError,
 )
 from contextual_lqr.kernels import set_threads
-from contextual_lqr.lqr._stub import StationaryCost
+from contextual_lqr.lqr.long_run import StationarySolution
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
     LinearSystem,
@@ -46,12 +46,13 @@ from contextual_lqr.lqr.rollout import simulate
 from contextual_lqr.lqr.solve import (
     CostGradient,
     Solution,
-    Status,
     cost_gradient,
     optimal_cost,
     policy_cost,
     solve,
 )
+from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
+from contextual_lqr.lqr.status import Status
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning import (
     Cautious,
@@ -101,6 +102,9 @@ __all__ = [
     "QuadraticCost",
     "SampledOptimism",
     "Solution",
+    "StationaryCost",
+    "StationaryPolicy",
+    "StationarySolution",
     "Status",
     "Strategy",
     "ThompsonSampling",

@@ -22,8 +22,8 @@ from contextual_lqr.data.toml_errors import DescriptionError
 from contextual_lqr.deployment.task import Task
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
-from contextual_lqr.lqr._stub import StationaryCost
 from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.stationary import StationaryCost
 
 LONGEST_HORIZON = 1_000_000
 _LEARNING = (

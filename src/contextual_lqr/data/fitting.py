@@ -33,7 +33,7 @@ from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.files import load_arrays, save_arrays
-from contextual_lqr.lqr._stub import StationaryCost
+from contextual_lqr.lqr.stationary import StationaryCost
 from contextual_lqr.parallel import Workers, in_tree
 
 FORMAT_VERSION = 1

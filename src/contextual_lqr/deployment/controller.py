@@ -23,9 +23,10 @@ from contextual_lqr.deployment.at_rest import UNHELD, at_rest
 from contextual_lqr.deployment.task import Task
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
-from contextual_lqr.lqr._stub import StationaryCost, solve
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.python_control import state_space
+from contextual_lqr.lqr.solve import solve
+from contextual_lqr.lqr.stationary import StationaryCost
 
 
 

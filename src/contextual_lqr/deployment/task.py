@@ -19,8 +19,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.certificates.limits import InputBounds, InputLimits
 from contextual_lqr.checks import as_number, require, shown
-from contextual_lqr.lqr._stub import StationaryCost
 from contextual_lqr.lqr.problem import LinearSystem
+from contextual_lqr.lqr.stationary import StationaryCost
 
 INTEGRAL_SHARE = 0.01
 """The weight of an integrator if none is given, as a part of its state's: slower than the loop."""

@@ -192,7 +192,7 @@ class QuadraticCost(Displayed):
             {"Q": Q.shape[:-3], "R": R.shape[:-3], "N": () if N is None else N.shape[:-3]}
         )
         if not indefinite:
-            _require_convex(Q, R, N)
+            require_convex(Q, R, N, "; pass indefinite=True if that is meant")
         N = None if N is None else frozen(N)
         record(self, Q=frozen(Q), R=frozen(R), N=N, indefinite=indefinite)
 
@@ -236,8 +236,8 @@ class QuadraticCost(Displayed):
         return {**facts, "cross term": cross, **batch_fact(self.batch_shape)}
 
 
-def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
-    hint = "; pass indefinite=True if that is meant"
+def require_convex(Q: Array, R: Array, N: Array | None, hint: str) -> None:
+    """Refuse weights of steps, and of a last state, that are not positive semi-definite."""
     require_semi_definite("Q", Q, hint)
     require_semi_definite("R", R, hint)
     if N is None or N.shape[-3] == 0:
@@ -379,9 +379,10 @@ class Trajectory(Displayed):
         return {**facts, **batch_fact(tuple(batch))}
 
 
-def require_fit(policy: LinearPolicy, system: LinearSystem) -> None:
+def require_fit(policy: Displayed, system: LinearSystem) -> None:
     """Refuse a policy that is not of the system's sizes."""
-    m, d = policy.gains.shape[-2:]
+    facts = policy._facts()
+    d, m = facts["states"], facts["inputs"]
     require(
         (d, m) == (system.state_size, system.input_size),
         f"the policy is for {d} states and {m} inputs, but the system has {system.state_size} "
