@@ -1,7 +1,7 @@
 """Cart-poles with a weak motor: plans that know its limit, beside a gain that is clipped to it.
 
-At every step the inputs to come are chosen by a quadratic programme, |u| ≤ limit, for the machine as
-it is believed to be; the first of them is played. (pip install daqp)
+At every step the inputs to come are chosen by a quadratic programme, |u| ≤ limit, for the machine
+as it is believed to be; the first of them is played. (pip install daqp)
 """
 
 import daqp
@@ -32,15 +32,18 @@ for h in range(ahead):
 
 
 def clipped(x, limit):
+    """The best input without a limit, cut off."""
     return np.clip(K @ x, -limit, limit)
 
 
 def planned(x, limit):
+    """The first of the best inputs within the limit."""
     bound = np.full(ahead, limit)
     return daqp.solve(H, f @ x, np.zeros((0, ahead)), bound, -bound)[0][:1]
 
 
 def mean_cost(act, limit, runs=20, steps=100):
+    """What a run of 4 s costs on the true machine; infinite if one falls."""
     total, noise = 0.0, np.random.default_rng(1).standard_normal((runs, steps, 4))
     for shocks in noise @ truth.noise_factor.T:
         x = np.array(fleet.start)

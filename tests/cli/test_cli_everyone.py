@@ -45,6 +45,7 @@ QUICK = {
     "backtest": "a.decoder",
     "design": "a.decoder --context mass=2 --quick --draws 10",
     "simulate": "a.decoder --context mass=2 --runs 10",
+    "export": "a.decoder -o controller.c --header",
     "advise": "a.decoder --candidates machines.csv",
     "info": "",
     "completion": "bash",
@@ -59,6 +60,7 @@ MISSING = {  # a file that is not there, and what is said of it
     "backtest": ("none", "there is no file none; `contextual-lqr fit"),
     "design": ("none --context mass=2", "there is no file none; `contextual-lqr fit"),
     "simulate": ("none --context mass=2", "there is no file none; `contextual-lqr fit"),
+    "export": ("none -o controller.c", "there is no file none; `contextual-lqr fit"),
     "advise": ("a.decoder --candidates machine.csv", "did you mean machines.csv?"),
 }
 

@@ -263,7 +263,9 @@ def test_the_stack_is_no_larger_than_said(name: str, tmp_path: Path) -> None:
 
 
 def test_a_map_with_a_function_of_your_own_is_refused() -> None:
-    function = FunctionContext(lambda c: np.eye(2) * c["a"], states=1, inputs=1, bounds={"a": (1, 2)})
+    function = FunctionContext(
+        lambda c: np.eye(2) * c["a"], states=1, inputs=1, bounds={"a": (1, 2)}
+    )
     feature = FeatureContext({"own": lambda c: c["a"]}, states=1, inputs=1, bounds={"a": (1, 2)})
     for own in (function, feature):
         decoder = Decoder(own, 1e-3)

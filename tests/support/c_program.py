@@ -1,4 +1,4 @@
-"""An exported controller as a program: it reads what to do from standard input, and says what came."""
+"""An exported controller as a program: questions on standard input, answers on standard output."""
 
 import shutil
 import subprocess

@@ -104,7 +104,7 @@ def context_root(decoder: Decoder) -> Float[Array, "k k"] | None:
     place, value = constant
     root = _gram_root(decoder, decoder.context_map.matrix_width, place)
     weight = float((root[:, place] ** 2).sum()) / value**2
-    return root * np.sqrt(len(root) / weight)
+    return np.asarray(root * np.sqrt(len(root) / weight))
 
 
 def _gram_root(decoder: Decoder, y: int, constant: int) -> Float[Array, "k k"]:

@@ -49,8 +49,8 @@ def predict_closed_loop(
 ) -> ClosedLoopPrediction:
     """Play a policy, that of the expected machine unless given, on `runs` plausible machines.
 
-    Inputs are clipped to their bounds. The band holds this share of the runs. A run counts as exploded when a state passes 10¹⁵⁰; it is
-    held there.
+    Inputs are clipped to their bounds. The band holds this share of the runs. A run counts as
+    exploded when a state passes 10¹⁵⁰; it is held there.
     """
     require(runs >= 2, f"runs must be at least 2, not {runs!r}")
     require(0 < band < 1, f"band must be between 0 and 1, not {band!r}")

@@ -49,8 +49,8 @@ class Saturation:
         if self.added_cost <= 1:
             added = f"{100 * self.added_cost:.2g} % of"
         return (
-            f"inputs are at their limits in {self.steps:.1%} of the steps of {self.runs:.0%} of the "
-            f"runs, which adds {added} the cost"
+            f"inputs are at their limits in {self.steps:.1%} of the steps, in {self.runs:.0%} "
+            f"of the runs, which adds {added} the cost"
         )
 
 

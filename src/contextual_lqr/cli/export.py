@@ -27,7 +27,9 @@ def export(
     *,
     output: Annotated[Path, cyclopts.Parameter(name=["--output", "-o"])],
     header: Annotated[bool, Flag] = False,
-    single: Annotated[bool, cyclopts.Parameter(name="--float", negative="")] = False,
+    single: Annotated[
+        bool, cyclopts.Parameter(name="--float", negative="", show_default=False)
+    ] = False,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
     as_json: AsJson = False,
 ) -> None:

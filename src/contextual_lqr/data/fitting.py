@@ -22,6 +22,7 @@ from numpy import ndarray as Array
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence import Digests
+from contextual_lqr.certificates.extrapolation import extrapolations
 from contextual_lqr.checks import require
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.learning import Learning
@@ -80,13 +81,18 @@ class FittedFleet(Displayed):
     ) -> Controller:
         """The controller that runs on and on on this machine: gain, set-point, integrators, limits.
 
-        `cost`, `target` and `integral` are those of the description unless given. Refused outside
-        the declared bounds of the context.
+        `cost`, `target` and `integral` are those of the description unless given. Refused, as by
+        what `export` writes, for a context outside its declared bounds or outside the data.
         """
-        outside = self.decoder.context_map.outside(context)
+        decoder, belief = self.decoder, self.decoder.machine(context, machine)
+        outside = decoder.context_map.outside(context)
         require(not outside, f"{outside}: no controller is made for it")
         task = self.description.control_task(cost, target=target, integral=integral)
-        return Controller.of(self.decoder.machine(context, machine), task)
+        made = Controller.of(belief, task)
+        G, moments = decoder.context_map.matrix(context), made.moments(decoder.noise_estimate)
+        (far,) = extrapolations(decoder, G[None], moments[None])
+        require(far.place != "outside the data", f"{far}: no controller is made for it")
+        return made
 
     @classmethod
     def new(cls, description: FleetDescription) -> FittedFleet:

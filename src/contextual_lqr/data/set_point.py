@@ -1,8 +1,8 @@
 """What is to be held, of [cost] in `fleet.toml`:
 
-    target = { angle = 1.0 }      some states at a value; a list is for all, a number for the only one
-    target = "path.csv"           a row a step, a column a state
-    integral = ["angle"]          states without a steady error; or { angle = 0.01 }, with weights
+target = { angle = 1.0 }      some states at a value; a list is for all, a number for the only one
+target = "path.csv"           a row a step, a column a state
+integral = ["angle"]          states without a steady error; or { angle = 0.01 }, with weights
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_target(file: FleetFile, horizon: int | None) -> tuple[Array | None, dic
 
 
 def read_integral(file: FleetFile) -> dict[str, float | None]:
-    """The states whose distance to the target is summed up, each with its weight if that is given."""
+    """The states whose distance to the target is summed up, and their weights where given."""
     given = file.table("cost").get("integral", [])
     if isinstance(given, list) and all(isinstance(name, str) for name in given):
         found: dict[str, float | None] = dict.fromkeys(given)

@@ -1,1 +1,1 @@
-"""What runs on the machine: set-points, integrators and limits around a constant gain; one C file."""
+"""What runs on a machine: set-points, integrators and limits about a constant gain, also as C."""

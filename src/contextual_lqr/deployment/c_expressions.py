@@ -1,4 +1,4 @@
-"""Expressions of a context, as C. They have been parsed before: only what arithmetic needs is left."""
+"""Expressions of a context, as C. They have been parsed before, so that only arithmetic is left."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
+from scipy.linalg import solve_discrete_lyapunov
 
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.limits import InputBounds
@@ -27,7 +28,6 @@ from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.python_control import state_space
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.lqr.stationary import StationaryCost
-
 
 
 class Controller(Displayed):
@@ -208,6 +208,21 @@ class Controller(Displayed):
         """Set the integrators to zero, as before the first step."""
         self._integral, self.saturated = np.zeros(len(self._integral)), False
 
+    def moments(self, noise: Float[Array, "d d"]) -> Float[Array, "y y"]:
+        """E[y yᵀ] of the loop in the long run under this noise, y = [x; u] with the constants."""
+        task, m = self._task, len(self.gain)
+        larger, _ = task.with_integrators(*self._parts[:2])
+        moving, n, d = list(task.moving), len(task.moving), len(task.names)
+        shocks = np.zeros_like(larger.A)
+        shocks[:n, :n] = noise[np.ix_(moving, moving)]
+        X = solve_discrete_lyapunov(larger.A + larger.B @ self.gain, shocks)
+        both, places = np.concatenate((np.eye(n, len(X)), self.gain)), [*moving, *range(d, d + m)]
+        mean = np.ones(d + m)
+        mean[places] = np.concatenate(self._rest)
+        found = np.outer(mean, mean)
+        found[np.ix_(places, places)] += both @ X @ both.T
+        return found
+
     def to_control(self, dt: float | bool = True) -> tuple[Any, Float[Array, "m size"]]:
         """The machine with its integrators for python-control, and the gain in its sign, u = -K x.
 
@@ -224,15 +239,15 @@ class Controller(Displayed):
         larger, _ = self._task.with_integrators(*self._parts[:2])
         return state_space(larger.A, larger.B, dt), -self.gain
 
-    def _at(
-        self, target: Float[Array, " held"]
-    ) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
+    def _at(self, target: Float[Array, " held"]) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
         """The state and input at rest there, or a sentence that says why there are none."""
         (A, B, offset), task = self._parts, self._task
         Q = task.cost.Q[np.ix_(task.moving, task.moving)]
         found = at_rest(A, B, offset, Q, np.asarray(task.cost.R), list(task.held), target)
         said = _said(task.held_names, target)
-        require(found is not None, f"no input can hold {said}: the machine is at rest nowhere there")
+        require(
+            found is not None, f"no input can hold {said}: the machine is at rest nowhere there"
+        )
         assert found is not None
         limits = task.limits
         for name, u, low, high in zip(limits.names, found[1], limits.low, limits.high, strict=True):
