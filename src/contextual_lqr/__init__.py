@@ -10,6 +10,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.plots import plot_decoder
 from contextual_lqr.belief.prior import Prior
+from contextual_lqr.belief.schedule import ScheduleBelief
 from contextual_lqr.certificates import (
     Backtest,
     Certificate,
@@ -24,7 +25,13 @@ from contextual_lqr.certificates import (
     unexcited_directions,
 )
 from contextual_lqr.checks import in_words as _in_words
-from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FunctionContext
+from contextual_lqr.context import (
+    BlockContext,
+    ContextMap,
+    FeatureContext,
+    FunctionContext,
+    Schedule,
+)
 from contextual_lqr.errors import (
     ContextError,
     ContextualLQRError,
@@ -50,6 +57,7 @@ from contextual_lqr.lqr.solve import (
     policy_cost,
     solve,
 )
+from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning import (
     Cautious,
@@ -97,10 +105,13 @@ __all__ = [
     "Prior",
     "QuadraticCost",
     "SampledOptimism",
+    "Schedule",
+    "ScheduleBelief",
     "Solution",
     "Status",
     "Strategy",
     "ThompsonSampling",
+    "TimeVaryingSystem",
     "Trajectory",
     "UnsolvableError",
     "backtest",

@@ -22,16 +22,16 @@ from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
     broadcast_batches,
-    read_only,
     record,
     require,
     require_semi_definite,
 )
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError, UnsolvableError
+from contextual_lqr.lqr.batches import flattened, of_steps, staged, unflattened
+from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
-    LinearSystem,
     ModelUncertainty,
     QuadraticCost,
     apply,
@@ -79,7 +79,7 @@ class Solution(Displayed):
     value_constants: Float[Array, "*batch H"]
     status: Int[Array, "*batch"]
     failed_step: Int[Array, "*batch"]
-    _problem: tuple[LinearSystem, QuadraticCost, ModelUncertainty | None]
+    _problem: tuple[Dynamics, QuadraticCost, ModelUncertainty | None]
 
     @property
     def solved(self) -> np.bool_ | Bool[Array, "*batch"]:
@@ -101,7 +101,7 @@ class Solution(Displayed):
         if cancelled.any():  # P, as rounded, does not know it: once more, from this start
             system, cost, uncertainty = self._problem
             shape, found = _run(system, cost, uncertainty=uncertainty, start=x)
-            J = np.where(cancelled, _unflatten(found.cost, shape), J)
+            J = np.where(cancelled, unflattened(found.cost, shape), J)
         return _or_infinite(J)
 
     def _facts(self) -> dict[str, object]:
@@ -114,14 +114,17 @@ class Solution(Displayed):
 
 
 class CostGradient(NamedTuple):
-    """∂J₁*/∂A and ∂J₁*/∂B, shaped like A and B; NaN for a member that cannot be solved."""
+    """∂J₁*/∂A and ∂J₁*/∂B, shaped like A and B; NaN for a member that cannot be solved.
 
-    dA: Float[Array, "*batch d d"]
-    dB: Float[Array, "*batch d m"]
+    Of a `TimeVaryingSystem`, those by the A and B of each step.
+    """
+
+    dA: Float[Array, "*batch_and_steps d d"]
+    dB: Float[Array, "*batch_and_steps d m"]
 
 
 def solve(
-    system: LinearSystem,
+    system: Dynamics,
     cost: QuadraticCost,
     *,
     uncertainty: ModelUncertainty | None = None,
@@ -131,7 +134,7 @@ def solve(
 
     Parameters
     ----------
-    system, cost : LinearSystem, QuadraticCost
+    system, cost : LinearSystem or TimeVaryingSystem, QuadraticCost
         What is controlled, and what it costs; batches broadcast against each other.
     uncertainty : ModelUncertainty, optional
         Hedge against systems that vary about this one.
@@ -161,11 +164,11 @@ def solve(
     """
     shape, found = _run(system, cost, uncertainty=uncertainty, gains=True, values=True)
     solution = Solution(
-        record(object.__new__(LinearPolicy), gains=_unflatten(found.gains, shape)),
-        _unflatten(found.values, shape),
-        _unflatten(found.constants, shape),
-        _unflatten(found.status, shape),
-        _unflatten(found.failed_step, shape),
+        record(object.__new__(LinearPolicy), gains=unflattened(found.gains, shape)),
+        unflattened(found.values, shape),
+        unflattened(found.constants, shape),
+        unflattened(found.status, shape),
+        unflattened(found.failed_step, shape),
         (system, cost, uncertainty),
     )
     if check and found.status.any():
@@ -173,20 +176,20 @@ def solve(
     return solution
 
 
-def optimal_policy(system: LinearSystem, cost: QuadraticCost) -> LinearPolicy:
+def optimal_policy(system: Dynamics, cost: QuadraticCost) -> LinearPolicy:
     """The policy alone, to the bit that of `solve`; its gains are NaN for a member not solved."""
     shape, found = _run(system, cost, gains=True)
-    return record(object.__new__(LinearPolicy), gains=_unflatten(found.gains, shape))
+    return record(object.__new__(LinearPolicy), gains=unflattened(found.gains, shape))
 
 
 def optimal_cost(
-    system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+    system: Dynamics, cost: QuadraticCost, start: ArrayLike
 ) -> np.float64 | Float[Array, "*batch"]:
     """J₁* alone: what `solve(system, cost).cost(start)` says, without keeping gains or values.
 
     Parameters
     ----------
-    system, cost : LinearSystem, QuadraticCost
+    system, cost : LinearSystem or TimeVaryingSystem, QuadraticCost
         As for `solve`.
     start : array_like, (..., d)
         The first state, or a batch of them.
@@ -209,12 +212,12 @@ def optimal_cost(
     array([4.5404, 4.873 ])
     """
     shape, found = _run(system, cost, start=start)
-    return _or_infinite(_unflatten(found.cost, shape))
+    return _or_infinite(unflattened(found.cost, shape))
 
 
 def policy_cost(
     policy: LinearPolicy,
-    system: LinearSystem,
+    system: Dynamics,
     cost: QuadraticCost,
     start: ArrayLike,
     *,
@@ -224,7 +227,7 @@ def policy_cost(
 
     Parameters
     ----------
-    policy, system, cost : LinearPolicy, LinearSystem, QuadraticCost
+    policy, system, cost : LinearPolicy, LinearSystem or TimeVaryingSystem, QuadraticCost
         What is played, on what, at which price. Batches broadcast against each other.
     start : array_like, (..., d)
         The first state, or a batch of them.
@@ -256,10 +259,10 @@ def policy_cost(
         require(E.shape[-3:] == cost.R.shape[-3:], f"dither must have R's shape, not {E.shape}")
         require_semi_definite("dither, a covariance,", E)
     shape, found = _run(system, cost, start=start, policy=policy, dither=E)
-    return _or_infinite(_unflatten(found.cost, shape))
+    return _or_infinite(unflattened(found.cost, shape))
 
 
-def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -> CostGradient:
+def cost_gradient(system: Dynamics, cost: QuadraticCost, start: ArrayLike) -> CostGradient:
     """The exact gradient of J₁* by the dynamics: one backward and one forward pass.
 
     By the envelope theorem the optimal gains may be held fixed:
@@ -277,14 +280,14 @@ def cost_gradient(system: LinearSystem, cost: QuadraticCost, start: ArrayLike) -
 
 
 def cost_and_gradient(
-    system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+    system: Dynamics, cost: QuadraticCost, start: ArrayLike
 ) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
     """J₁* and its gradient, from the same two passes."""
     return _with_gradient(*_run(system, cost, start=start, gradient=True))
 
 
 def policy_cost_and_gradient(
-    policy: LinearPolicy, system: LinearSystem, cost: QuadraticCost, start: ArrayLike
+    policy: LinearPolicy, system: Dynamics, cost: QuadraticCost, start: ArrayLike
 ) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
     """The cost of a given policy, and its gradient by the dynamics: the same two passes.
 
@@ -296,12 +299,12 @@ def policy_cost_and_gradient(
 def _with_gradient(
     shape: tuple[int, ...], found: kernels.Outcome
 ) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
-    gradient = CostGradient(_unflatten(found.dA, shape), _unflatten(found.dB, shape))
-    return _or_infinite(_unflatten(found.cost, shape)), gradient
+    gradient = CostGradient(unflattened(found.dA, shape), unflattened(found.dB, shape))
+    return _or_infinite(unflattened(found.cost, shape)), gradient
 
 
 def _run(
-    system: LinearSystem,
+    system: Dynamics,
     cost: QuadraticCost,
     *,
     start: ArrayLike | None = None,
@@ -317,8 +320,12 @@ def _run(
             f"the system has {d} states and {m} inputs, but the cost is for {cost.state_size} "
             f"states and {cost.input_size} inputs"
         )
+    require(
+        system.steps in (None, cost.horizon - 1),
+        f"the system has {system.steps} steps, but the cost {cost.horizon - 1}",
+    )
     batches = {"system": system.batch_shape, "cost": cost.batch_shape}
-    x = gains = None
+    x = gains = C = None
     if start is not None:
         x = as_states("start", start, d)
         batches["start"] = x.shape[:-1]
@@ -337,44 +344,25 @@ def _run(
         require(
             sizes == (d, d + m), f"the uncertainty is for sizes {sizes}, the system {(d, d + m)}"
         )
-        batches["uncertainty"] = uncertainty.covariances.shape[:-3]
+        C = uncertainty.covariances if system.steps is None else staged(uncertainty, system.steps)
+        batches["uncertainty"] = C.shape[: -3 if system.steps is None else -4]
     shape = broadcast_batches(batches)
     found = kernels.recursions(
-        _flatten(system.A, 2, shape),
-        _flatten(system.B, 2, shape),
-        _flatten(cost.Q, 3, shape),
-        _flatten(cost.R, 3, shape),
-        None if cost.N is None else _flatten(cost.N, 3, shape),
-        _flatten(system.noise, 2, shape) if system.has_noise else None,
-        start=None if x is None else _flatten(x, 1, shape),
-        policy=None if gains is None else _flatten(gains, 3, shape),
-        dither=None if dither is None else _flatten(dither, 3, shape),
-        covariances=None if uncertainty is None else _flatten(uncertainty.covariances, 3, shape),
+        flattened(system.A, 2 if system.steps is None else 3, shape),
+        flattened(system.B, 2 if system.steps is None else 3, shape),
+        flattened(cost.Q, 3, shape),
+        flattened(cost.R, 3, shape),
+        None if cost.N is None else flattened(cost.N, 3, shape),
+        of_steps(system.noise, 2, system, shape) if system.has_noise else None,
+        start=None if x is None else flattened(x, 1, shape),
+        policy=None if gains is None else flattened(gains, 3, shape),
+        dither=None if dither is None else flattened(dither, 3, shape),
+        covariances=None if C is None else of_steps(C, 3, system, shape),
         batch=math.prod(shape),
         threads=kernels.threads(),
         **wanted,
     )
     return shape, found
-
-
-def _flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
-    """One leading axis: as long as the batch, or 1 where all members share the array."""
-    leading, own = array.shape[:-core], array.shape[-core:]
-    if own[0]:  # the usual cases, and quick
-        if not leading:
-            return array[None]
-        if leading == batch and len(batch) == 1:
-            return array
-    if leading != batch and any(size != 1 for size in leading):
-        array = np.ascontiguousarray(np.broadcast_to(array, batch + own))
-    return array.reshape(-1, *own) if own[0] else np.zeros((1, *own))
-
-
-def _unflatten(array: Array | None, batch: tuple[int, ...]) -> Array:
-    assert array is not None  # it was asked for
-    if len(batch) != 1:
-        array = array.reshape(batch + array.shape[1:]) if batch else array[0, ...]
-    return read_only(array)
 
 
 def _or_infinite(cost: Float[Array, "*batch"]) -> np.float64 | Float[Array, "*batch"]:
