@@ -10,6 +10,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.plots import plot_decoder
 from contextual_lqr.belief.prior import Prior
+from contextual_lqr.belief.schedule import ScheduleBelief
 from contextual_lqr.certificates import (
     Backtest,
     Certificate,
@@ -24,7 +25,13 @@ from contextual_lqr.certificates import (
     unexcited_directions,
 )
 from contextual_lqr.checks import in_words as _in_words
-from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FunctionContext
+from contextual_lqr.context import (
+    BlockContext,
+    ContextMap,
+    FeatureContext,
+    FunctionContext,
+    Schedule,
+)
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.errors import (
     ContextError,
@@ -53,6 +60,7 @@ from contextual_lqr.lqr.solve import (
 )
 from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
 from contextual_lqr.lqr.status import Status
+from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning import (
     Cautious,
@@ -101,6 +109,8 @@ __all__ = [
     "Prior",
     "QuadraticCost",
     "SampledOptimism",
+    "Schedule",
+    "ScheduleBelief",
     "Solution",
     "StationaryCost",
     "StationaryPolicy",
@@ -108,6 +118,7 @@ __all__ = [
     "Status",
     "Strategy",
     "ThompsonSampling",
+    "TimeVaryingSystem",
     "Trajectory",
     "UnsolvableError",
     "backtest",

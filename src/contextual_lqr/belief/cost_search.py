@@ -23,6 +23,7 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.machine import as_system
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import cost_and_gradient, policy_cost_and_gradient
+from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 _WORTHWHILE = 1e-4  # a round that gains less, relative to the cost, is the last
 _STEPS = (1.0, 0.5, 0.2, 0.05)  # towards the point where the linear part is extreme
@@ -32,27 +33,41 @@ _STEPS = (1.0, 0.5, 0.2, 0.05)  # towards the point where the linear part is ext
 class PlausibleMachines:
     """n machines, the task, and how far each row of [A, B] may be off.
 
-    `triangles` are the T_i, one for each row or, k = 1, one for all; `reach` the s_i.
+    `triangles` are the T_i, one for each row or, k = 1, one for all; `reach` the s_i. Along a
+    schedule, centre and T_i differ from step to step, X_i does not, and the T_i are no triangles.
     """
 
-    centre: Float[Array, "n d y"]
-    triangles: Float[Array, "n k y y"]
+    centre: Float[Array, "n *steps d y"]
+    triangles: Float[Array, "n *steps k q y"]
     reach: Float[Array, " d"]
     joint: bool
     cost: QuadraticCost
     start: Float[Array, " d"]
 
     @property
-    def grams(self) -> Float[Array, "n k y y"]:
+    def varying(self) -> bool:
+        """Whether [A, B] differs from step to step."""
+        return self.centre.ndim == 4
+
+    def stages(self, array: Array) -> Array:
+        """With an axis for the steps, which is 1 if all are alike."""
+        return array if self.varying else array[:, None]
+
+    @property
+    def grams(self) -> Float[Array, "n *steps k y y"]:
         """Y_i: a step moves row i by ξ_i with ξ_i² ≤ s_i² yᵀ Y_i y."""
         return np.asarray(self.triangles.swapaxes(-1, -2) @ self.triangles)
 
-    def systems(self, noise: Float[Array, "d d"], X: Array | None = None) -> LinearSystem:
+    def systems(
+        self, noise: Float[Array, "d d"], X: Array | None = None
+    ) -> LinearSystem | TimeVaryingSystem:
         """The machines at X; at the estimate if X is not given."""
         M = self.centre
         if X is not None:
-            M = M + self.reach[:, None] * _rows_times(X, self.triangles)
-        return as_system(M, noise)
+            M = M + self.reach[:, None] * _rows_times(
+                X[:, None] if self.varying else X, self.triangles
+            )
+        return as_system(M, noise, self.varying)
 
     def highest(
         self, policy: LinearPolicy, noise: Float[Array, "d d"], rounds: int = 12
@@ -67,7 +82,7 @@ class PlausibleMachines:
     def _search(self, policy: LinearPolicy | None, noise: Array, rounds: int) -> Array:
         """Conditional gradients from the estimate and from the far side of the first step."""
         n = len(self.centre)
-        X = np.zeros_like(self.centre)
+        X = np.zeros((n, len(self.reach), self.triangles.shape[-2]))
         J, g = self._value(policy, noise, X)
         far = self._extreme(g)
         best = J
@@ -108,6 +123,7 @@ class PlausibleMachines:
         with np.errstate(over="ignore", invalid="ignore"):
             dM = np.concatenate((dA, dB), -1)
             g = self.reach[:, None] * _rows_times(dM, self.triangles.swapaxes(-1, -2))
+            g = g.sum(1) if self.varying else g
         return np.asarray(J), np.where(np.isfinite(g), g, 0.0)
 
     def _extreme(self, g: Array) -> Array:
@@ -138,8 +154,10 @@ def triangles_of(half: Float[Array, "*batch p y"]) -> Float[Array, "*batch y y"]
     return np.asarray(np.linalg.qr(half, mode="r"))
 
 
-def _rows_times(X: Float[Array, "n d y"], T: Float[Array, "#n k y y"]) -> Float[Array, "n d y"]:
+def _rows_times(
+    X: Float[Array, "*#n d i"], T: Float[Array, "*#n k i j"]
+) -> Float[Array, "*#n d j"]:
     """Row i of X times T_i."""
-    if T.shape[1] == 1:
-        return np.asarray(X @ T[:, 0])
-    return np.asarray(np.einsum("nri,nrij->nrj", X, T))
+    if T.shape[-3] == 1:
+        return np.asarray(X @ T[..., 0, :, :])
+    return np.asarray(np.einsum("...ri,...rij->...rj", X, T))

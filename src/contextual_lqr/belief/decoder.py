@@ -34,8 +34,9 @@ from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.posterior import Posterior
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.regression import Regression
+from contextual_lqr.belief.schedule import ScheduleBelief, schedule_belief
 from contextual_lqr.belief.shrinkage import Shrunk
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Schedule
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import load_arrays, save_arrays
@@ -249,6 +250,23 @@ class Decoder(FleetData, Displayed):
         """
         G = self.context_map.matrices(contexts)
         return self._belief(G, machine_labels(machine, len(G), "contexts"))
+
+    def schedule(self, contexts: Schedule | Sequence[Any] | Mapping[str, Any]) -> ScheduleBelief:
+        """What is believed about a machine never seen whose context changes during an episode.
+
+        Parameters
+        ----------
+        contexts : Schedule
+            The context of each step, or what a `Schedule` is made of.
+
+        Returns
+        -------
+        ScheduleBelief
+            Its `system` is a `TimeVaryingSystem`, and so is what it draws: one law and one machine
+            for all steps of each.
+        """
+        plan = contexts if isinstance(contexts, Schedule) else Schedule(contexts)
+        return schedule_belief(self, self.context_map.matrices(plan.contexts))
 
     def _belief(self, G: Float[Array, "*batch p y"], labels: Sequence[str | None]) -> MachineBelief:
         each = G.reshape(-1, *G.shape[-2:])

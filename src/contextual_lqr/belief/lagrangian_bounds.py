@@ -21,8 +21,9 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.cost_search import PlausibleMachines
+from contextual_lqr.belief.machine import as_system
 from contextual_lqr.checks import record
-from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
+from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, solve
 
 _SCALES = np.array([0.05, 0.2, 0.4, 0.6, 0.8, 1.0, 1.4, 2.0, 4.0, 10.0, 100.0, 1e4])
@@ -87,7 +88,7 @@ def lower_bounds(
     """
     floor = machines.cost.floor(machines.start, noise)
     if multipliers is None:
-        n, d, steps = *machines.centre.shape[:2], machines.cost.horizon - 1
+        n, d, steps = len(machines.centre), len(machines.reach), machines.cost.horizon - 1
         best, multipliers = np.full(n, -np.inf), np.empty((n, steps, 1 if machines.joint else d))
     else:
         scaled = _SCALES[:, None, None, None] * multipliers
@@ -125,8 +126,9 @@ class _Game:
         y = np.concatenate((np.broadcast_to(np.eye(d), (n, steps, d, d)), K), 2)  # [x; u] = y x
         self.noise, self.start, self.reach = noise, machines.start, machines.reach
         self.joint = machines.joint
-        self.F = machines.centre[:, None] @ y
-        self.Y = _t(y)[:, :, None] @ machines.grams[:, None] @ y[:, :, None]  # (n, steps, k, d, d)
+        self.F = machines.stages(machines.centre) @ y
+        grams = machines.stages(machines.grams)
+        self.Y = _t(y)[:, :, None] @ grams @ y[:, :, None]  # (n, steps, k, d, d)
         self.C = cost.Q[:-1] + _t(K) @ (cost.R @ K)
         if cost.N is not None:
             self.C = self.C + cost.N @ K + _t(cost.N @ K)
@@ -224,14 +226,12 @@ class _Relaxed:
     """The adversary as the controller's friend: both minimise."""
 
     def __init__(self, machines: PlausibleMachines, noise: Array) -> None:
-        n, d, y = machines.centre.shape
+        n, (d, y), centre = len(machines.centre), machines.centre.shape[-2:], machines.centre
         self._cost, self._start, self._joint = machines.cost, machines.start, machines.joint
-        self._d, self._m, self._Y = d, y - d, machines.grams
-        A, B = machines.centre[..., :d], machines.centre[..., d:]
-        friend = np.broadcast_to(np.diag(machines.reach), (n, d, d))
-        self._system = LinearSystem.unchecked(
-            np.ascontiguousarray(A), np.concatenate((B, friend), -1), noise
-        )
+        self._d, self._m, self._noise = d, y - d, noise
+        self._Y = machines.stages(machines.grams)
+        friend = np.broadcast_to(np.diag(machines.reach), (*centre.shape[:-1], d))
+        self._system = as_system(np.concatenate((centre, friend), -1), noise, machines.varying)
         # The arrays of a cost are large, so that those of one trial serve the next.
         steps, inputs = machines.cost.horizon - 1, y
         self._Q = np.empty((n, steps + 1, d, d))
@@ -255,25 +255,25 @@ class _Relaxed:
     ) -> tuple[Float[Array, "n steps c"], Float[Array, "n steps k"]]:
         """E[ξ_i²] and E[yᵀY_iy] when the relaxed problem is played optimally."""
         gains = solve(self._system, self._relaxed_cost(multipliers)).policy.gains
-        A, B, W = self._system.A, self._system.B, self._system.noise
         n, steps, d = len(gains), gains.shape[1], self._d
+        Y = np.broadcast_to(self._Y, (n, steps, *self._Y.shape[2:]))
         X = np.broadcast_to(np.outer(self._start, self._start), (n, d, d))
-        moved, allowed = np.zeros((n, steps, d)), np.zeros((n, steps, self._Y.shape[1]))
+        moved, allowed = np.zeros((n, steps, d)), np.zeros((n, steps, Y.shape[2]))
         with np.errstate(over="ignore", invalid="ignore"):
             for h in range(steps):
-                K = gains[:, h]
+                K, (A, B) = gains[:, h], self._system.at(h)
                 u, xi = K[:, : self._m], K[:, self._m :]
                 y = np.concatenate((np.broadcast_to(np.eye(d), (n, d, d)), u), 1)
                 moved[:, h] = ((xi @ X) * xi).sum(-1)
-                allowed[:, h] = ((y @ X @ _t(y))[:, None] * self._Y).sum((-2, -1))
+                allowed[:, h] = ((y @ X @ _t(y))[:, None] * Y[:, h]).sum((-2, -1))
                 F = A + B @ K
-                X = F @ X @ _t(F) + W
+                X = F @ X @ _t(F) + self._noise
         return moved.sum(-1, keepdims=True) if self._joint else moved, allowed
 
     def _relaxed_cost(self, multipliers: Float[Array, "n steps k"]) -> QuadraticCost:
         d, m, base = self._d, self._m, self._cost
         Q, R, N = self._Q, self._R, self._N
-        weighted = _weighted(multipliers, self._Y[:, None])
+        weighted = _weighted(multipliers, self._Y)
         np.subtract(base.Q[:-1], weighted[..., :d, :d], out=Q[:, :-1])
         Q[:, -1] = base.Q[-1]
         np.subtract(base.R, weighted[..., d:, d:], out=R[..., :m, :m])

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from jaxtyping import Float
@@ -22,6 +22,7 @@ from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.python_control import state_space
+from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 from contextual_lqr.lqr.triangular_root import triangular_root
 
 
@@ -129,11 +130,19 @@ class MachineBelief(Displayed):
         return np.where(finite, triangular_root(np.where(finite, self.covariances, 0.0)), np.nan)
 
 
-def as_system(M: Float[Array, "*batch d y"], noise: Float[Array, "*noises d d"]) -> LinearSystem:
-    """The system of [A, B] = M."""
-    d = M.shape[-2]
+@overload
+def as_system(M: Array, noise: Array, varying: Literal[False] = False) -> LinearSystem: ...
+@overload
+def as_system(M: Array, noise: Array, varying: Literal[True]) -> TimeVaryingSystem: ...
+@overload
+def as_system(M: Array, noise: Array, varying: bool) -> LinearSystem | TimeVaryingSystem: ...
+def as_system(
+    M: Float[Array, "*batch d y"], noise: Float[Array, "*noises d d"], varying: bool = False
+) -> LinearSystem | TimeVaryingSystem:
+    """The system of [A, B] = M; if it is varying, the last batch axis is that of its steps."""
+    d, kind = M.shape[-2], TimeVaryingSystem if varying else LinearSystem
     A, B = np.ascontiguousarray(M[..., :d]), np.ascontiguousarray(M[..., d:])
-    return LinearSystem.unchecked(A, B, noise)
+    return kind.unchecked(A, B, noise)
 
 
 def stacked(beliefs: Sequence[MachineBelief], batch: tuple[int, ...]) -> MachineBelief:

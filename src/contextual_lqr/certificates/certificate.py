@@ -18,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 
 from contextual_lqr.certificates.extrapolation import Extrapolation
+from contextual_lqr.context import Schedule
 from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.problem import LinearPolicy
 
@@ -87,7 +88,9 @@ class Certificate(Displayed):
             return float(value) if np.isfinite(value) else None
 
         return {
-            "context": self.context,
+            "context": self.context.one_by_one
+            if isinstance(self.context, Schedule)
+            else self.context,
             "verdict": self.verdict,
             "reason": self.reason,
             "predicted_cost": plain(self.predicted_cost),

@@ -19,8 +19,9 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.row_radii import plausible_machines, row_radii
+from contextual_lqr.belief.schedule import ScheduleBelief, plausible_schedules
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge, lowered
-from contextual_lqr.certificates.extrapolation import extrapolations
+from contextual_lqr.certificates.extrapolation import farthest, outside
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
@@ -41,6 +42,7 @@ from contextual_lqr.checks import (
     require_probability,
     require_semi_definite,
 )
+from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
@@ -74,7 +76,7 @@ def certify(
     decoder
         What was learnt from the fleet.
     context
-        The machine's context.
+        The machine's context, or a `Schedule` if it changes during the episode.
     cost
         What the controller is for.
     start
@@ -94,21 +96,10 @@ def certify(
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
-    return certify_many(
-        decoder,
-        [context],
-        cost,
-        start,
-        machine=[machine],
-        noise=noise,
-        input_bounds=input_bounds,
-        states=states,
-        beta=beta,
-        delta=delta,
-        draws=draws,
-        bounds=bounds,
-        rng=rng,
-    )[0]
+    task = _Task(decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng)
+    if isinstance(context, Schedule):
+        return task.along(context, machine)
+    return task.all_of([context], [machine])[0]
 
 
 def certify_many(
@@ -179,19 +170,7 @@ def certify_many(
         If something does not fit together, or there are no data of such a machine.
     """
     task = _Task(decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng)
-    matrices = decoder.context_map.matrices(contexts)
-    named = one_by_one(contexts)
-    with np.errstate(over="ignore", invalid="ignore"):
-        belief = decoder.machines(contexts, machine)
-    certificates: list[Certificate] = []
-    for first in range(0, len(matrices), _CHUNK):
-        part = slice(first, first + _CHUNK)
-        # What overflows is no error here: it ends as an infinite cost, and `do not use`.
-        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            certificates += task.certificates(named[part], matrices[part], belief[part])
-        if progress is not None:
-            progress(len(named[part]))
-    return certificates
+    return task.all_of(contexts, machine, progress)
 
 
 class _Task:
@@ -231,13 +210,54 @@ class _Task:
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))
 
+    def all_of(
+        self,
+        contexts: Sequence[Any] | Mapping[str, Any],
+        machine: str | Sequence[str | None] | None,
+        progress: Callable[[int], object] | None = None,
+    ) -> list[Certificate]:
+        """Those of machines with these contexts."""
+        matrices = self.decoder.context_map.matrices(contexts)
+        named = one_by_one(contexts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            belief = self.decoder.machines(contexts, machine)
+        certificates: list[Certificate] = []
+        for first in range(0, len(matrices), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            certificates += self.certificates(named[part], matrices[part], belief[part])
+            if progress is not None:
+                progress(len(named[part]))
+        return certificates
+
+    def along(self, schedule: Schedule, machine: str | None) -> Certificate:
+        """That of a machine whose context changes."""
+        require(machine is None, "a schedule is for a machine never seen: leave out its label")
+        steps = self.cost.horizon - 1
+        require(
+            len(schedule) == steps,
+            f"the schedule has {len(schedule)} contexts, but the cost {steps} steps",
+        )
+        G = self.decoder.context_map.matrices(schedule.contexts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            belief = self.decoder.schedule(schedule)
+        return self.certificates([schedule], G[None], belief[None])[0]
+
+    # What overflows is no error here: it ends as an infinite cost, and `do not use`.
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
     def certificates(
-        self, contexts: list[Any], G: Float[Array, "n p y"], belief: MachineBelief
+        self,
+        contexts: list[Any],
+        G: Float[Array, "n *steps p y"],
+        belief: MachineBelief | ScheduleBelief,
     ) -> list[Certificate]:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
-        machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
+        machines = (
+            plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
+            if isinstance(belief, MachineBelief)
+            else plausible_schedules(decoder, G, belief, reach, self.delta, cost, x)
+        )
         hedge, doubt = self.check.hedge, belief.covariances
         uncertainty = None
         if hedge:
@@ -268,7 +288,7 @@ class _Task:
         excess = (excess + missed) * self.check.factor
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
         run = run_range(machines.centre, reach.noise, gains, x)
-        beyond = [[self.decoder.context_map.outside(one) for one in contexts]]
+        beyond = [[outside(decoder.context_map, one) for one in contexts]]
         if self.limits is not None:
             beyond.append(self.limits.beyond(*run))
         if decoder.logged is not None:
@@ -286,7 +306,7 @@ class _Task:
             missed.tolist(),
             findings,
             unstable.tolist(),
-            extrapolations(decoder, G, moments),
+            farthest(decoder, G, moments),
             ["; ".join(filter(None, all_of)) for all_of in zip(*beyond, strict=True)],
         )
         certificates = [
@@ -310,13 +330,14 @@ class _Task:
             for one, matrix in zip(certificates, G, strict=True)
         ]
 
-    def _naming(self, one: Certificate, G: Float[Array, "p y"]) -> Certificate:
+    def _naming(self, one: Certificate, G: Float[Array, "*steps p y"]) -> Certificate:
         """What it leans on that the data have hardly moved is said first."""
-        still = hardly_moved(self.decoder, G, self.states)
+        each = G.reshape(-1, *G.shape[-2:])
+        still = max((hardly_moved(self.decoder, one, self.states) for one in each), key=len)
         return replace(one, reason=f"{still}; {one.reason}") if still else one
 
     def _on_draws(
-        self, belief: MachineBelief, policy: LinearPolicy
+        self, belief: MachineBelief | ScheduleBelief, policy: LinearPolicy
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The excess over each draw's optimum at the quantile, and the share of growing draws."""
         n = len(belief.mean)
@@ -334,13 +355,13 @@ class _Task:
 
 
 def _usual_moments(
-    M: Float[Array, "n d y"],
+    M: Float[Array, "n *steps d y"],
     noise: Float[Array, "d d"],
     gains: Float[Array, "n steps m d"],
     start: Float[Array, " d"],
 ) -> Float[Array, "n y y"]:
     """E[y yᵀ] averaged over the steps; where that is not finite, something large that is."""
-    n, _, y = M.shape
+    n, y = len(M), M.shape[-1]
     total = np.zeros((n, y, y))
     with np.errstate(over="ignore", invalid="ignore"):
         for moment in step_moments(M, noise, gains, start):

@@ -18,7 +18,7 @@ the machine is expected to make; it then grows too where states and inputs excee
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from jaxtyping import Float
@@ -26,7 +26,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.factors import solve_triangle
-from contextual_lqr.context import ContextMap, FeatureContext
+from contextual_lqr.context import ContextMap, FeatureContext, Schedule
 from contextual_lqr.context.columns import feature_groups
 from contextual_lqr.context.expressions import parse
 
@@ -78,6 +78,30 @@ def extrapolations(
         Extrapolation(float(score), place(float(score)), names[int(own)])
         for score, own in zip(scores, shares.argmax(-1), strict=True)
     ]
+
+
+def farthest(
+    decoder: Decoder,
+    matrices: Float[Array, "n *steps p y"],
+    moments: Float[Array, "n y y"],
+) -> list[Extrapolation]:
+    """The same for machines whose context may change: that of the step with the largest score."""
+    if matrices.ndim == 3:
+        return extrapolations(decoder, matrices, moments)
+    return [
+        max(
+            extrapolations(decoder, own, np.repeat(moment[None], len(own), 0)),
+            key=lambda one: one.score,
+        )
+        for own, moment in zip(matrices, moments, strict=True)
+    ]
+
+
+def outside(context_map: ContextMap, context: Any) -> str:
+    """What lies outside its declared bounds, in words; of a schedule, the first that does."""
+    if not isinstance(context, Schedule):
+        return context_map.outside(context)
+    return next(filter(None, map(context_map.outside, context.one_by_one)), "")
 
 
 def _of_contexts(

@@ -88,20 +88,22 @@ def beyond_logged(
 
 
 def run_range(
-    M: Float[Array, "n d y"],
+    M: Float[Array, "n *steps d y"],
     noise: Float[Array, "d d"],
     gains: Float[Array, "n steps m d"],
     start: Float[Array, " d"],
 ) -> tuple[Float[Array, "n y"], Float[Array, "n y"]]:
     """The lowest and the highest of each state and input along the run: mean ± two deviations."""
-    n, d, width = M.shape
+    n, (d, width) = len(M), M.shape[-2:]
+    M = np.broadcast_to(M if M.ndim == 4 else M[:, None], (n, gains.shape[1], d, width))
     x = np.broadcast_to(start, (n, d))
     low, high = np.full((2, n, width), np.nan)
     with np.errstate(over="ignore", invalid="ignore"):
         about_mean = step_moments(M, noise, gains, np.zeros(d))
-        for K, moment in zip(gains.swapaxes(0, 1), about_mean, strict=True):
+        for h, moment in enumerate(about_mean):
+            K = gains[:, h]
             y = np.concatenate((x, (K @ x[..., None])[..., 0]), 1)
             spread = DEVIATIONS * np.sqrt(np.diagonal(moment, axis1=1, axis2=2))
             low, high = np.fmin(low, y - spread), np.fmax(high, y + spread)
-            x = (M @ y[..., None])[..., 0]
+            x = (M[:, h] @ y[..., None])[..., 0]
     return low, high

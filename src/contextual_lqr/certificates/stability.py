@@ -14,14 +14,16 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
 from contextual_lqr import kernels
+from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_policy
+from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 GROWTH = 2.0  # a mode more than twice that of the best controller, or than 1, is an instability
 
 
 def grows(
-    systems: LinearSystem, gains: Float[Array, "steps m d"], cost: QuadraticCost
+    systems: Dynamics, gains: Float[Array, "steps m d"], cost: QuadraticCost
 ) -> Bool[Array, " n"]:
     """Whether a mode more than doubles over the episode, by these gains and not by the best."""
     A, B = systems.A, systems.B
@@ -29,7 +31,9 @@ def grows(
     growing = mode > GROWTH
     some = np.flatnonzero(growing)
     if len(some):
-        own = LinearSystem.unchecked(A[some], B[some], np.zeros((A.shape[1],) * 2))
+        quiet = np.zeros((A.shape[-1],) * 2)
+        kind = LinearSystem if systems.steps is None else TimeVaryingSystem
+        own = kind.unchecked(A[some], B[some], quiet)
         best = largest_modes(own.A, own.B, optimal_policy(own, cost).gains, 1.0)
         best = np.where(np.isfinite(best), best, 0.0)  # there is no best controller
         growing[some] = mode[some] > GROWTH * np.maximum(best, 1.0)
@@ -37,11 +41,12 @@ def grows(
 
 
 def largest_modes(
-    A: Float[Array, "n d d"], B: Float[Array, "n d m"], gains: Array, above: float
+    A: Float[Array, "n *stages d d"], B: Float[Array, "n *stages d m"], gains: Array, above: float
 ) -> Float[Array, " n"]:
     """The spectral radius of each Φ, infinite if Φ is; 0 for what is certainly not `above` that.
 
-    The gains, (steps, m, d), are the same for all systems or have one more axis in front.
+    The gains, (steps, m, d), are the same for all systems or have one more axis in front. A and B
+    are constant, or those of each step.
     """
     modes = np.zeros(len(A))
     # A norm is never below the spectral radius: most need no more than it.
@@ -50,7 +55,8 @@ def largest_modes(
         return modes
     K = gains if gains.ndim == 3 else gains[some]
     with np.errstate(over="ignore", invalid="ignore"):
-        F = A[some, None] + B[some, None] @ K
+        A, B = (M[some] if M.ndim == 4 else M[some, None] for M in (A, B))
+        F = A + B @ K
         while F.shape[1] > 1:  # neighbours are multiplied, so that few calls do all
             odd = F[:, F.shape[1] // 2 * 2 :]
             F = np.concatenate((F[:, 1::2] @ F[:, : F.shape[1] // 2 * 2 : 2], odd), 1)
@@ -68,7 +74,7 @@ def largest_modes(
 
 def _norms(A: Array, B: Array, gains: Array) -> Float[Array, " n"]:
     """‖Φ‖², the sum over unit starts of what the policy costs if only the last state counts."""
-    n, d, m = B.shape
+    n, (d, m) = len(B), B.shape[-2:]
     gains = np.ascontiguousarray(gains if gains.ndim == 4 else gains[None])
     steps = gains.shape[1]
     Q = np.zeros((1, steps + 1, d, d))

@@ -20,8 +20,10 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
+from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost
+from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 
 def findings_of(decoder: Decoder) -> tuple[Finding, ...]:
@@ -45,7 +47,7 @@ def findings_of(decoder: Decoder) -> tuple[Finding, ...]:
 
 def unmodelled(
     findings: Sequence[Finding],
-    system: LinearSystem,
+    system: Dynamics,
     gains: Float[Array, "n steps m d"],
     cost: QuadraticCost,
     start: Float[Array, " d"],
@@ -77,7 +79,7 @@ def unmodelled(
 
 def late_cost(
     j: int,
-    system: LinearSystem,
+    system: Dynamics,
     gains: Float[Array, "n steps m d"],
     cost: QuadraticCost,
     start: Float[Array, " d"],
@@ -90,7 +92,8 @@ def late_cost(
 
     A, B = with_state(system.A, 1, 1), with_state(system.B, 1, 0)
     A[..., :d, d], B[..., :d, j], B[..., d, j] = system.B[..., j], 0.0, 1.0
-    delayed = LinearSystem.unchecked(A, B, with_state(system.noise, 1, 1))
+    kind = LinearSystem if system.steps is None else TimeVaryingSystem
+    delayed = kind.unchecked(A, B, with_state(system.noise, 1, 1))
     N = None if cost.N is None else with_state(cost.N, 1, 0)
     same = QuadraticCost(with_state(cost.Q, 1, 1), cost.R, N, indefinite=cost.indefinite)
     policy = LinearPolicy(with_state(gains, 0, 1))
@@ -98,7 +101,7 @@ def late_cost(
 
 
 def push_costs(
-    system: LinearSystem, gains: Float[Array, "n steps m d"], cost: QuadraticCost
+    system: Dynamics, gains: Float[Array, "n steps m d"], cost: QuadraticCost
 ) -> Float[Array, "n d"]:
     """What a push of 1 in each state, at every step, costs these machines under their gains."""
     n, d = len(gains), gains.shape[-1]
@@ -108,6 +111,7 @@ def push_costs(
         total += (Z * (cost.Q[t] @ Z)).sum(1) + (U * (cost.R[t] @ U)).sum(1)
         if cost.N is not None:
             total += 2 * (Z * (cost.N[t] @ U)).sum(1)
-        Z = system.A @ Z + system.B @ U + np.eye(d)
+        A, B = system.at(t)
+        Z = A @ Z + B @ U + np.eye(d)
     total += (Z * (cost.Q[-1] @ Z)).sum(1)
     return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf)

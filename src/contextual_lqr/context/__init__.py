@@ -8,10 +8,18 @@ from contextual_lqr.context.base import ContextMap
 from contextual_lqr.context.block import BlockContext
 from contextual_lqr.context.feature import FeatureContext
 from contextual_lqr.context.function import FunctionContext
+from contextual_lqr.context.schedule import Schedule
 from contextual_lqr.context.variables import shown
 from contextual_lqr.errors import FormatError
 
-__all__ = ["BlockContext", "ContextMap", "FeatureContext", "FunctionContext", "context_map_from"]
+__all__ = [
+    "BlockContext",
+    "ContextMap",
+    "FeatureContext",
+    "FunctionContext",
+    "Schedule",
+    "context_map_from",
+]
 
 _DESCRIBABLE = {kind.__name__: kind for kind in (BlockContext, FeatureContext)}
 

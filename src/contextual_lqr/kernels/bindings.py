@@ -45,8 +45,8 @@ def recursions(
         empty((batch, H, d, d)) if values else None,
         empty((batch, H)) if values else None,
         empty(batch) if start is not None else None,
-        empty((batch, d, d)) if gradient else None,
-        empty((batch, d, m)) if gradient else None,
+        empty((batch, *A.shape[1:])) if gradient else None,
+        empty((batch, *B.shape[1:])) if gradient else None,
         empty(batch, np.int8),
         empty(batch, np.int32),
     )

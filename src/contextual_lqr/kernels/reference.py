@@ -10,8 +10,10 @@ Glossary. The system is x[h+1] = A x[h] + B u[h] + w, the input u[h] = K[h] x[h]
     C (d, d+m, d+m)         covariances of the rows of [A, B] itself
 
 Every array has one leading batch axis of length n, or 1 where all members share it. N and W may
-be None. A member that fails (`status`) is followed no further: its P is set to zero, so that the
-others are unharmed, and its results are blanked out at the end.
+be None. A and B, W and C may change from step to step: then an axis of H-1 follows that of the
+batch, and dA and dB are the gradients by those of each step. A member that fails (`status`) is
+followed no further: its P is set to zero, so that the others are unharmed, and its results are
+blanked out at the end.
 
 Digits. A step rounds P_h by about ε G_h, diagonal, G_jj = P_jj + Σ_i |P_ii F_ij| (|F_ij| + |A_ij|)
 with P_ii of the step after, which is what it adds up (F too is a sum). A K that is solved for is
@@ -48,24 +50,24 @@ class Outcome(NamedTuple):
     values: Float[Array, "n H d d"] | None
     constants: Float[Array, "n H"] | None
     cost: Float[Array, " n"] | None
-    dA: Float[Array, "n d d"] | None
-    dB: Float[Array, "n d m"] | None
+    dA: Float[Array, "n *stages d d"] | None
+    dB: Float[Array, "n *stages d m"] | None
     status: Int[Array, " n"]
     failed_step: Int[Array, " n"]
 
 
 def recursions(
-    A: Float[Array, "a d d"],
-    B: Float[Array, "b d m"],
+    A: Float[Array, "a *stages d d"],
+    B: Float[Array, "b *stages d m"],
     Q: Float[Array, "q H d d"],
     R: Float[Array, "r steps m m"],
     N: Float[Array, "k steps d m"] | None,
-    noise: Float[Array, "w d d"] | None,
+    noise: Float[Array, "w *_ d d"] | None,
     *,
     start: Float[Array, "s d"] | None = None,
     policy: Float[Array, "p steps m d"] | None = None,
     dither: Float[Array, "e steps m m"] | None = None,
-    covariances: Float[Array, "v d dm dm"] | None = None,
+    covariances: Float[Array, "v *_ d dm dm"] | None = None,
     batch: int,
     gains: bool = False,
     values: bool = False,
@@ -123,7 +125,7 @@ def _passes(operands: _Operands, batch: int, gradient: bool, epsilon: float) -> 
     """Everything an `Outcome` holds, in the operands' kind of numbers, good to about epsilon."""
     A, B, Q, R, N, noise, start, policy, dither, covariances = operands
     d, m, H, kind = A.shape[-1], B.shape[-1], Q.shape[1], A.dtype
-    W = np.zeros((1, d, d), kind) if noise is None else noise
+    system = A, B, np.zeros((1, d, d), kind) if noise is None else noise
     Nt = np.zeros((1, H - 1, m, d), kind) if N is None else _t(N)
     status = np.zeros(batch, np.int8)
     failed_step = np.zeros(batch, np.int32)
@@ -152,11 +154,12 @@ def _passes(operands: _Operands, batch: int, gradient: bool, epsilon: float) -> 
     mark(~_finite(P), NOT_FINITE, H)
     all_P[:, H - 1] = P
     for h in reversed(range(H - 1)):
+        A, B, W = (_of_step(M, h) for M in system)
         c, z = c + _trace(P, W), z + _trace(Z, W)  # c_h = c_{h+1} + tr(P_{h+1} W), and its error
         mark(~_finite(c), NOT_FINITE, h + 1)
         Q_h, R_h, Nt_h = Q[:, h], R[:, h], Nt[:, h]
         if covariances is not None:  # E[ΔᵀPΔ] = Σ_i P_ii C_i for the deviation Δ of [A, B]
-            C = (_diagonal(P)[:, :, None, None] * covariances).sum(1)
+            C = (_diagonal(P)[:, :, None, None] * _of_step(covariances, h, 4)).sum(1)
             Q_h, R_h, Nt_h = Q_h + C[:, :d, :d], R_h + C[:, d:, d:], Nt_h + C[:, d:, :d]
         if policy is None:
             S = R_h + _t(B) @ P @ B
@@ -191,14 +194,15 @@ def _passes(operands: _Operands, batch: int, gradient: bool, epsilon: float) -> 
         cost, error = _form(P, start) + c, _form(Z, start) + z
         doubt(error, cost, (start * start * G).sum(1) + np.abs(c))
 
-    dA, dB = np.zeros((batch, d, d), kind), np.zeros((batch, d, m), kind)
+    dA, dB = (np.zeros((batch, *M.shape[1:]), kind) for M in system[:2])
     if gradient and start is not None:
         X = start[:, :, None] * start[:, None]
         for h in range(H - 1):
+            A, B, W = (_of_step(M, h) for M in system)
             F = A + B @ all_K[:, h]
             PFX = all_P[:, h + 1] @ F @ X
-            dA += 2 * PFX  # ∇_[A,B] J = 2 Σ_h P_{h+1} F_h X_h [I; K_h]ᵀ
-            dB += 2 * PFX @ _t(all_K[:, h])
+            _of_step(dA, h)[...] += 2 * PFX  # ∇_[A,B] J = 2 Σ_h P_{h+1} F_h X_h [I; K_h]ᵀ
+            _of_step(dB, h)[...] += 2 * PFX @ _t(all_K[:, h])
             X = F @ X @ _t(F) + W
 
     found = all_K, all_P, all_c, cost, dA, dB, status, failed_step
@@ -244,8 +248,8 @@ def best_decoder(
 
 
 def roll_out(
-    A: Float[Array, "d d"],
-    B: Float[Array, "d m"],
+    A: Float[Array, "*stages d d"],
+    B: Float[Array, "*stages d m"],
     gains: Float[Array, "steps m d"],
     start: Float[Array, " d"],
     shocks: Float[Array, "steps d"],
@@ -257,12 +261,13 @@ def roll_out(
 
     It ends before a step that overflows, and after a state with |x| above the bound.
     """
+    A, B = (np.broadcast_to(M, (len(gains), *M.shape[-2:])) for M in (A, B))
     states, inputs = [start], []
     beyond = bound is not None and bool((np.abs(start) > bound).any())
     with np.errstate(over="ignore", invalid="ignore"):
         for h in range(0 if beyond else len(gains)):
             u = gains[h] @ states[h] + (0.0 if offsets is None else offsets[h])
-            x = A @ states[h] + B @ u + shocks[h]
+            x = A[h] @ states[h] + B[h] @ u + shocks[h]
             if not (np.isfinite(x).all() and np.isfinite(u).all()):
                 break
             states.append(x)
@@ -302,6 +307,11 @@ def update_triangles(
 ) -> Array:
     """Left to `factors.py`, which has LAPACK."""
     return np.full(len(ends), -1)
+
+
+def _of_step(M: Array, h: int, axes: int = 3) -> Array:
+    """What is in force at step h; constant, it has so many axes."""
+    return M if M.ndim == axes else M[:, h]
 
 
 def _t(M: Array) -> Array:

@@ -6,7 +6,31 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.checks import all_finite, read_only
+from contextual_lqr.checks import all_finite, read_only, require
+from contextual_lqr.lqr.dynamics import Dynamics
+from contextual_lqr.lqr.problem import ModelUncertainty
+
+
+def staged(uncertainty: ModelUncertainty, steps: int) -> Array:
+    """The covariances with an axis for the steps, which is 1 if all are alike."""
+    C = uncertainty.covariances
+    C = C[None] if C.ndim == 3 else C
+    require(
+        C.shape[-4] in (1, steps),
+        f"the system has {steps} steps, so covariances must have shape (..., {steps}, d, d+m, d+m) "
+        f"or (d, d+m, d+m), not {uncertainty.covariances.shape}",
+    )
+    return C
+
+
+def of_steps(array: Array, core: int, system: Dynamics, shape: tuple[int, ...]) -> Array:
+    """What may differ from step to step: with an axis for these, or without if it does not."""
+    if system.steps is None:
+        return flatten(array, core, shape)
+    alike = array.shape[-core - 1] == 1
+    return (
+        flatten(array.squeeze(-core - 1), core, shape) if alike else flatten(array, core + 1, shape)
+    )
 
 
 def flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:

@@ -10,20 +10,24 @@ from numpy import ndarray as Array
 
 
 def step_moments(
-    M: Float[Array, "n d y"],
+    M: Float[Array, "n *steps d y"],
     noise: Float[Array, "d d"],
     gains: Float[Array, "n steps m d"],
     start: Float[Array, " d"],
     dither: float = 0.0,
 ) -> Iterator[Float[Array, "n y y"]]:
-    """E[y yᵀ] of y = [x; u] at every step: x' = M y + w, u = K x + noise of deviation `dither`."""
-    n, d, y = M.shape
+    """E[y yᵀ] of y = [x; u] at every step: x' = M y + w, u = K x + noise of deviation `dither`.
+
+    M may differ from step to step.
+    """
+    n, (d, y) = len(M), M.shape[-2:]
+    M = np.broadcast_to(M if M.ndim == 4 else M[:, None], (n, gains.shape[1], d, y))
     with np.errstate(over="ignore"):
         E = np.diag(np.repeat([0.0, np.square(float(dither))], [d, y - d]))
     X = np.broadcast_to(np.outer(start, start), (n, d, d))
-    for K in gains.swapaxes(0, 1):
+    for h, K in enumerate(gains.swapaxes(0, 1)):
         step = np.concatenate((np.broadcast_to(np.eye(d), (n, d, d)), K), 1)
         with np.errstate(over="ignore", invalid="ignore"):
             moment = step @ X @ step.swapaxes(1, 2) + E
-            X = M @ moment @ M.swapaxes(1, 2) + noise
+            X = M[:, h] @ moment @ M[:, h].swapaxes(1, 2) + noise
         yield moment

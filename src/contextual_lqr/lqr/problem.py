@@ -33,7 +33,7 @@ from contextual_lqr.checks import (
 )
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.errors import InputError
-from contextual_lqr.lqr.triangular_root import triangular_root
+from contextual_lqr.lqr.dynamics import Dynamics
 
 
 def as_states(name: str, value: ArrayLike, d: int) -> Float[Array, "*batch d"]:
@@ -51,7 +51,7 @@ def apply(matrices: Array, vectors: Array) -> Array:
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class LinearSystem(Displayed):
+class LinearSystem(Dynamics):
     """Machines that obey x' = A x + B u + w, with E[w wᵀ] = noise.
 
     Parameters
@@ -116,26 +116,6 @@ class LinearSystem(Displayed):
         batches = {"A": A.shape[:-2], "B": B.shape[:-2], "noise": noise.shape[:-2]}
         shape = broadcast_batches(batches)
         record(self, A=A, B=B, noise=noise, has_noise=has_noise, batch_shape=shape)
-
-    @property
-    def state_size(self) -> int:
-        """The number of states d."""
-        return int(self.A.shape[-1])
-
-    @property
-    def input_size(self) -> int:
-        """The number of inputs m."""
-        return int(self.B.shape[-1])
-
-    @cached_property
-    def noise_factor(self) -> Float[Array, "*batch d d"]:
-        """The lower triangle L with L Lᵀ = noise; a coordinate without noise has a row of zeros."""
-        return read_only(triangular_root(self.noise))
-
-    def _facts(self) -> dict[str, object]:
-        facts = {"states": self.state_size, "inputs": self.input_size}
-        noise = "yes" if self.has_noise else "none"
-        return {**facts, "noise": noise, **batch_fact(self.batch_shape)}
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
@@ -379,10 +359,14 @@ class Trajectory(Displayed):
         return {**facts, **batch_fact(tuple(batch))}
 
 
-def require_fit(policy: Displayed, system: LinearSystem) -> None:
+def require_fit(policy: Displayed, system: Dynamics) -> None:
     """Refuse a policy that is not of the system's sizes."""
     facts = policy._facts()
-    d, m = facts["states"], facts["inputs"]
+    d, m, steps = facts["states"], facts["inputs"], facts.get("steps", system.steps)
+    require(
+        system.steps in (None, steps),
+        f"the policy has {steps} steps, but the system {system.steps}",
+    )
     require(
         (d, m) == (system.state_size, system.input_size),
         f"the policy is for {d} states and {m} inputs, but the system has {system.state_size} "

@@ -22,9 +22,9 @@ from contextual_lqr.checks import (
     record,
     require,
 )
+from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
-    LinearSystem,
     Trajectory,
     apply,
     as_states,
@@ -53,7 +53,7 @@ class Player(Protocol):
 
 def simulate(
     policy: LinearPolicy | StationaryPolicy,
-    system: LinearSystem,
+    system: Dynamics,
     start: ArrayLike,
     rng: np.random.Generator,
     *,
@@ -65,7 +65,7 @@ def simulate(
 
     Parameters
     ----------
-    policy, system : LinearPolicy or StationaryPolicy, LinearSystem
+    policy, system : LinearPolicy or StationaryPolicy, LinearSystem or TimeVaryingSystem
         What is played on what. Without a bound they may be batches, which broadcast.
     start : array_like, (..., d)
         The first state, or a batch of them.
@@ -100,13 +100,16 @@ def simulate(
     policy = _with_steps(policy, system, steps)
     batch, bound = _checked(policy, system, x, state_bound)
     shocks = rng.standard_normal((*batch, policy.gains.shape[-3], system.state_size))
-    shocks = np.einsum("...ij,...hj->...hi", system.noise_factor, shocks)
+    if system.steps is None:
+        shocks = np.einsum("...ij,...hj->...hi", system.noise_factor, shocks)
+    else:
+        shocks = apply(system.noise_factor, shocks)  # one for each step
     return _played(policy, system, x, shocks, batch, None, input_bounds, bound)
 
 
 def rollout(
     policy: LinearPolicy | StationaryPolicy,
-    system: LinearSystem,
+    system: Dynamics,
     start: ArrayLike,
     shocks: Float[Array, "*shocks steps d"],
     *,
@@ -159,16 +162,16 @@ def rollout(
 
 
 def rollout_live(
-    player: Player, system: LinearSystem, start: ArrayLike, shocks: Float[Array, "steps d"]
+    player: Player, system: Dynamics, start: ArrayLike, shocks: Float[Array, "steps d"]
 ) -> Trajectory:
     """One episode of a player, until it is finished, the noise is used up, or a state overflows."""
     states, inputs = [as_states("start", start, system.state_size)], []
-    for shock in shocks:
+    for step, shock in enumerate(shocks):
         if player.finished:
             break
-        u = player.act(states[-1])
+        u, (A, B) = player.act(states[-1]), system.at(step)
         with np.errstate(over="ignore", invalid="ignore"):
-            x = system.A @ states[-1] + system.B @ u + shock
+            x = A @ states[-1] + B @ u + shock
         if not np.isfinite(x).all():
             break
         player.observe(x)
@@ -178,7 +181,7 @@ def rollout_live(
 
 
 def _with_steps(
-    policy: LinearPolicy | StationaryPolicy, system: LinearSystem, steps: int | None
+    policy: LinearPolicy | StationaryPolicy, system: Dynamics, steps: int | None
 ) -> LinearPolicy:
     if isinstance(policy, LinearPolicy):
         own = policy.gains.shape[-3]
@@ -191,7 +194,7 @@ def _with_steps(
 
 def _checked(
     policy: LinearPolicy,
-    system: LinearSystem,
+    system: Dynamics,
     x: Array,
     state_bound: float | ArrayLike | None,
     leading: dict[str, tuple[int, ...]] | None = None,
@@ -213,7 +216,7 @@ def _checked(
 
 def _played(
     policy: LinearPolicy,
-    system: LinearSystem,
+    system: Dynamics,
     x: Array,
     shocks: Array,
     batch: tuple[int, ...],
@@ -222,12 +225,13 @@ def _played(
     bound: Array | None = None,
     largest: float | None = None,
 ) -> Trajectory:
-    K, A, B = policy.gains, system.A, system.B
+    K = policy.gains
     steps, m, d = K.shape[-3:]
     if input_bounds is not None:
         input_bounds = as_input_bounds(input_bounds, m)
     if not batch and input_bounds is None and largest is None:
-        states, inputs = kernels.roll_out(A, B, K, x, shocks, offsets=offsets, bound=bound)
+        found = kernels.roll_out(system.A, system.B, K, x, shocks, offsets=offsets, bound=bound)
+        states, inputs = found
         return record(object.__new__(Trajectory), states=states, inputs=inputs)  # ours, and finite
     states, inputs = np.empty((*batch, steps + 1, d)), np.empty((*batch, steps, m))
     states[..., 0, :] = x
@@ -238,6 +242,7 @@ def _played(
                 u = u + offsets[..., h, :]
             if input_bounds is not None:
                 u = np.clip(u, *input_bounds)
+            A, B = system.at(h)
             x = apply(A, states[..., h, :]) + apply(B, u) + shocks[..., h, :]
             if largest is not None:
                 x = np.clip(np.where(np.isnan(x), largest, x), -largest, largest)

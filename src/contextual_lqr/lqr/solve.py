@@ -30,11 +30,11 @@ from contextual_lqr.checks import (
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.lqr import long_run
-from contextual_lqr.lqr.batches import flatten, or_infinite, unflatten
+from contextual_lqr.lqr.batches import flatten, of_steps, or_infinite, staged, unflatten
+from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.long_run import StationarySolution
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
-    LinearSystem,
     ModelUncertainty,
     QuadraticCost,
     apply,
@@ -73,7 +73,7 @@ class Solution(Displayed):
     value_constants: Float[Array, "*batch H"]
     status: Int[Array, "*batch"]
     failed_step: Int[Array, "*batch"]
-    _problem: tuple[LinearSystem, QuadraticCost, ModelUncertainty | None]
+    _problem: tuple[Dynamics, QuadraticCost, ModelUncertainty | None]
 
     @property
     def solved(self) -> np.bool_ | Bool[Array, "*batch"]:
@@ -108,22 +108,25 @@ class Solution(Displayed):
 
 
 class CostGradient(NamedTuple):
-    """∂J₁*/∂A and ∂J₁*/∂B, shaped like A and B; NaN for a member that cannot be solved."""
+    """∂J₁*/∂A and ∂J₁*/∂B, shaped like A and B; NaN for a member that cannot be solved.
 
-    dA: Float[Array, "*batch d d"]
-    dB: Float[Array, "*batch d m"]
+    Of a `TimeVaryingSystem`, those by the A and B of each step.
+    """
+
+    dA: Float[Array, "*batch_and_steps d d"]
+    dB: Float[Array, "*batch_and_steps d m"]
 
 
 @overload
 def solve(
-    system: LinearSystem, cost: QuadraticCost, *, uncertainty: _Doubt = None, check: bool = False
+    system: Dynamics, cost: QuadraticCost, *, uncertainty: _Doubt = None, check: bool = False
 ) -> Solution: ...
 @overload
 def solve(
-    system: LinearSystem, cost: StationaryCost, *, uncertainty: _Doubt = None, check: bool = False
+    system: Dynamics, cost: StationaryCost, *, uncertainty: _Doubt = None, check: bool = False
 ) -> StationarySolution: ...
 def solve(
-    system: LinearSystem,
+    system: Dynamics,
     cost: QuadraticCost | StationaryCost,
     *,
     uncertainty: ModelUncertainty | None = None,
@@ -133,7 +136,7 @@ def solve(
 
     Parameters
     ----------
-    system : LinearSystem
+    system : LinearSystem or TimeVaryingSystem
         What is controlled. Batches broadcast against each other.
     cost : QuadraticCost or StationaryCost
         What an episode costs, or a step of a machine that runs on and on.
@@ -187,20 +190,20 @@ def solve(
     return solution
 
 
-def optimal_policy(system: LinearSystem, cost: QuadraticCost) -> LinearPolicy:
+def optimal_policy(system: Dynamics, cost: QuadraticCost) -> LinearPolicy:
     """The policy alone, to the bit that of `solve`; its gains are NaN for a member not solved."""
     shape, found = _run(system, cost, gains=True)
     return record(object.__new__(LinearPolicy), gains=unflatten(found.gains, shape))
 
 
 def optimal_cost(
-    system: LinearSystem, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
+    system: Dynamics, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
 ) -> Costs:
     """J₁* alone: what `solve(system, cost).cost(start)` says, without keeping gains or values.
 
     Parameters
     ----------
-    system, cost : LinearSystem, QuadraticCost or StationaryCost
+    system, cost : LinearSystem or TimeVaryingSystem, QuadraticCost or StationaryCost
         As for `solve`.
     start : array_like, (..., d)
         The first state, or a batch of them. The average cost of a step (`StationaryCost` without a
@@ -231,7 +234,7 @@ def optimal_cost(
 
 def policy_cost(
     policy: LinearPolicy | StationaryPolicy,
-    system: LinearSystem,
+    system: Dynamics,
     cost: QuadraticCost | StationaryCost,
     start: ArrayLike | None = None,
     *,
@@ -284,7 +287,7 @@ def policy_cost(
 
 
 def cost_gradient(
-    system: LinearSystem, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
+    system: Dynamics, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
 ) -> CostGradient:
     """The exact gradient of J₁* by the dynamics: one backward and one forward pass.
 
@@ -303,7 +306,7 @@ def cost_gradient(
 
 
 def cost_and_gradient(
-    system: LinearSystem, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
+    system: Dynamics, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
 ) -> tuple[Costs, CostGradient]:
     """J₁* and its gradient, from the same two passes."""
     if isinstance(cost, StationaryCost):
@@ -314,7 +317,7 @@ def cost_and_gradient(
 
 def policy_cost_and_gradient(
     policy: LinearPolicy | StationaryPolicy,
-    system: LinearSystem,
+    system: Dynamics,
     cost: QuadraticCost | StationaryCost,
     start: ArrayLike | None = None,
 ) -> tuple[Costs, CostGradient]:
@@ -334,7 +337,7 @@ def _with_gradient(shape: tuple[int, ...], found: kernels.Outcome) -> tuple[Cost
 
 
 def _run(
-    system: LinearSystem,
+    system: Dynamics,
     cost: QuadraticCost | StationaryCost,
     *,
     start: ArrayLike | None = None,
@@ -352,8 +355,12 @@ def _run(
             f"the system has {d} states and {m} inputs, but the cost is for {cost.state_size} "
             f"states and {cost.input_size} inputs"
         )
+    require(
+        system.steps in (None, cost.horizon - 1),
+        f"the system has {system.steps} steps, but the cost {cost.horizon - 1}",
+    )
     batches = {"system": system.batch_shape, "cost": cost.batch_shape}
-    x = gains = None
+    x = gains = C = None
     if start is not None:
         x = as_states("start", start, d)
         batches["start"] = x.shape[:-1]
@@ -373,19 +380,20 @@ def _run(
         require(
             sizes == (d, d + m), f"the uncertainty is for sizes {sizes}, the system {(d, d + m)}"
         )
-        batches["uncertainty"] = uncertainty.covariances.shape[:-3]
+        C = uncertainty.covariances if system.steps is None else staged(uncertainty, system.steps)
+        batches["uncertainty"] = C.shape[: -3 if system.steps is None else -4]
     shape = broadcast_batches(batches)
     found = kernels.recursions(
-        flatten(system.A, 2, shape),
-        flatten(system.B, 2, shape),
+        flatten(system.A, 2 if system.steps is None else 3, shape),
+        flatten(system.B, 2 if system.steps is None else 3, shape),
         flatten(cost.Q, 3, shape),
         flatten(cost.R, 3, shape),
         None if cost.N is None else flatten(cost.N, 3, shape),
-        flatten(system.noise, 2, shape) if system.has_noise else None,
+        of_steps(system.noise, 2, system, shape) if system.has_noise else None,
         start=None if x is None else flatten(x, 1, shape),
         policy=None if gains is None else flatten(gains, 3, shape),
         dither=None if dither is None else flatten(dither, 3, shape),
-        covariances=None if uncertainty is None else flatten(uncertainty.covariances, 3, shape),
+        covariances=None if C is None else of_steps(C, 3, system, shape),
         batch=math.prod(shape),
         threads=kernels.threads(),
         **wanted,

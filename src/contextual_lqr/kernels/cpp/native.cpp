@@ -69,6 +69,15 @@ Operand operand(const In &array, std::int64_t batch, std::int64_t each, const ch
     return {array.data(), step_of(array.size(), batch, each, name)};
 }
 
+// What may be given for each step: then it has one axis more than if it is `constant`.
+Operand staged(const In &array, std::size_t constant, std::int64_t steps, std::int64_t batch,
+               std::int64_t each, const char *name) {
+    if (!array.is_valid() || array.ndim() == constant) return operand(array, batch, each, name);
+    Operand found = operand(array, batch, steps * each, name);
+    found.stage = each;
+    return found;
+}
+
 Result result(const Out &array, std::int64_t batch, std::int64_t each, const char *name) {
     if (!array.is_valid()) return {};
     if (std::int64_t(array.size()) != batch * each)
@@ -129,7 +138,8 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     const std::int64_t md = std::int64_t(m) * d;
     Problem problem;
     problem.batch = batch, problem.d = d, problem.m = m, problem.horizon = horizon;
-    problem.A = operand(A, batch, dd, "A"), problem.B = operand(B, batch, md, "B");
+    problem.A = staged(A, 3, inputs, batch, dd, "A");
+    problem.B = staged(B, 3, inputs, batch, md, "B");
     problem.Q = operand(Q, batch, H * dd, "Q");
     problem.R = operand(R, batch, inputs * m * m, "R");
     problem.N = operand(N, batch, inputs * md, "N");
@@ -137,17 +147,20 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     problem.policy = operand(policy, batch, inputs * md, "policy");
     problem.dither = operand(dither, batch, inputs * m * m, "dither");
     problem.covariances =
-        operand(covariances, batch, d * std::int64_t(d + m) * (d + m), "covariances");
-    problem.noise = operand(noise, batch, dd, "noise");
+        staged(covariances, 4, inputs, batch, d * std::int64_t(d + m) * (d + m), "covariances");
+    problem.noise = staged(noise, 3, inputs, batch, dd, "noise");
     problem.gains = result(gains, batch, inputs * md, "gains");
     problem.values = result(values, batch, H * dd, "values");
     problem.constants = result(constants, batch, H, "constants");
     problem.cost = result(cost, batch, 1, "cost");
-    problem.dA = result(dA, batch, dd, "dA"), problem.dB = result(dB, batch, md, "dB");
+    const std::int64_t each = problem.A.stage ? inputs : 1;
+    problem.dA = result(dA, batch, each * dd, "dA");
+    problem.dB = result(dB, batch, each * md, "dB");
     if (std::int64_t(status.size()) != batch || std::int64_t(failed_step.size()) != batch)
         throw std::invalid_argument("status has the wrong size for this batch");
     if ((cost.is_valid() || dA.is_valid()) && !start.is_valid())
         throw std::invalid_argument("a cost or gradient needs a start");
+    if (A.ndim() != B.ndim()) throw std::invalid_argument("A and B change together");
     if (dA.is_valid() != dB.is_valid()) throw std::invalid_argument("dA and dB go together");
     if (dither.is_valid() && !policy.is_valid())
         throw std::invalid_argument("dither is for a policy that is given");
@@ -322,14 +335,17 @@ int play(const In &A, const In &B, const In &gains, const In &offsets, const In 
          const In &bound, const Out &states, const Out &inputs) {
     require(gains.ndim() == 3, "gains must have three axes");
     const auto steps = gains.shape(0), m = gains.shape(1), d = gains.shape(2);
-    require(A.size() == d * d && B.size() == d * m && shocks.size() == steps * d &&
-                states.size() == (steps + 1) * d && inputs.size() == steps * m &&
+    const auto stages = A.ndim() == 3 ? steps : 1;
+    require(A.size() == stages * d * d && B.size() == stages * d * m &&
+                shocks.size() == steps * d && states.size() == (steps + 1) * d &&
+                inputs.size() == steps * m &&
                 (!offsets.is_valid() || offsets.size() == steps * m) &&
                 (!bound.is_valid() || bound.size() == d),
             "the sizes of the episode do not fit together");
     Episode episode;
     episode.d = int(d), episode.m = int(m), episode.steps = int(steps);
     episode.A = A.data(), episode.B = B.data(), episode.gains = gains.data();
+    episode.varying = A.ndim() == 3;
     episode.offsets = offsets.is_valid() ? offsets.data() : nullptr;
     episode.bound = bound.is_valid() ? bound.data() : nullptr;
     episode.shocks = shocks.data(), episode.states = states.data(), episode.inputs = inputs.data();

@@ -45,6 +45,52 @@ INLINE void load<Rows>(Matrix<Rows> to, const Operand &from, std::int64_t offset
     }
 }
 
+// The stage costs of all steps, if the members share them; those of one step, if they do not.
+template <class L, class I, class J>
+INLINE void load_shared(Matrix<L> all, const Operand &from, int steps, I rows, J columns) {
+    if (from.data && from.step == 0)
+        for (int h = 0; h < steps; ++h)
+            load<L>(all.copy_number(h), from, std::int64_t(h) * rows * columns, rows, columns, {});
+}
+
+template <class L, class I, class J>
+INLINE Matrix<L> at_step(Matrix<L> all, const Operand &from, int h, I rows, J columns,
+                         const Pack &pack) {
+    if (from.step == 0) return all.copy_number(h);
+    load<L>(all, from, std::int64_t(h) * rows * columns, rows, columns, pack);
+    return all;
+}
+
+// What may change from step to step, of small systems all steps in one go: step by step, too many
+// streams of memory would be open. Of large ones the first alone; `stage` then loads each.
+template <class L, class I, class J>
+INLINE void load_stages(Matrix<L> all, const Operand &from, int steps, I rows, J columns,
+                        const Pack &pack) {
+    load<L>(all, from, 0, (from.stage && L::MEMBERS > 1 ? steps : 1) * rows, columns, pack);
+}
+
+template <class L, class I, class J>
+INLINE Matrix<L> stage(Matrix<L> all, const Operand &from, int h, I rows, J columns,
+                       const Pack &pack) {
+    if (L::MEMBERS > 1) return all.copy_number(h);
+    load<L>(all, from, h * from.stage, rows, columns, pack);
+    return all;
+}
+
+// The covariances of the rows of [A, B] at step h, by way of C, in blocks for x and u.
+template <class L>
+INLINE void load_rows(Matrix<L> C, Matrix<L> Cxx, Matrix<L> Cux, Matrix<L> Cuu, const Operand &from,
+                      int h, int d, int m, const Pack &pack) {
+    const int y = d + m;
+    for (int r = 0; r < d; ++r) {
+        const Matrix<L> xx = Cxx.copy_number(r), ux = Cux.copy_number(r), uu = Cuu.copy_number(r);
+        load<L>(C, from, h * from.stage + std::int64_t(r) * y * y, y, y, pack);
+        for (int i = 0; i < y; ++i)
+            for (int j = 0; j < (i < d ? d : y); ++j)
+                (i < d ? xx.at(i, j) : j < d ? ux.at(i - d, j) : uu.at(i - d, j - d)) = C.at(i, j);
+    }
+}
+
 template <class L>
 INLINE void store(const Result &to, std::int64_t offset, Matrix<L> from, int rows, int columns,
                   const Pack &pack) {

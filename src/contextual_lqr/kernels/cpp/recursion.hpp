@@ -7,17 +7,13 @@
 // Where [A, B] is itself uncertain, row i with covariance C_i, the Q, N and R of a step are first
 // increased by the blocks of Σ_i P_ii C_i.
 //
-// Digits. A step rounds P_h by about ε G_h, diagonal, G_jj = P_jj + Σ_i |P_ii F_ij| (|F_ij| + |A_ij|)
-// with P_ii of the step after, which is what it adds up (F too is a sum). A K that is solved for is
-// wrong by about ε κ, κ the largest S_kk over its pivot, and P, since K is the best, by that squared:
-// G_jj is larger by ε κ Σ_k S_kk K_kj². The steps before treat all that as they treat P. So rounding
-// has done about ε E to P, with E <- FᵀEF + G. If F is large and P large too, but not in the directions
-// F leads to (a very unstable system, which the policy holds), then ε E may be as large as P. To find
-// E takes as long as to find P. Therefore a vector r of random signs is carried along instead,
-// r <- Fᵀ(r ± s e_k) ± s Aᵀe_k with s² = d P_kk and another k at each step, so that r rᵀ is E on
-// average, roughly. Where an r_k² is much larger than P_kk, the member is suspect, and is gone through
-// again carefully, to find E; where that is too much, the member is left to accurate.cpp. So too where
-// the terms of xᵀPx cancel.
+// Digits. Rounding has done about ε E to P, with E <- FᵀEF + G (reference.py). If F is large and P large
+// too, but not in the directions F leads to (a very unstable system, which the policy holds), then ε E
+// may be as large as P. To find E takes as long as to find P. Therefore a vector r of random signs is
+// carried along instead, r <- Fᵀ(r ± s e_k) ± s Aᵀe_k with s² = d P_kk and another k at each step, so
+// that r rᵀ is E on average, roughly. Where an r_k² is much larger than P_kk, the member is suspect, and
+// is gone through again carefully, to find E; where that is too much, the member is left to
+// accurate.cpp. So too where the terms of xᵀPx cancel.
 #pragma once
 
 #include <initializer_list>
@@ -52,16 +48,18 @@ template <class L, class D, class M> class Recursion {
     const bool cross = problem.N.data != nullptr || uncertain;
     const bool gradient = problem.dA.data != nullptr;
     const bool noisy = problem.noise.data != nullptr;
+    const bool varying = problem.A.stage || problem.noise.stage || problem.covariances.stage;
     const bool keep_P = problem.values.data || gradient, keep_K = problem.gains.data || gradient;
 
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
+    Matrix<L> all_A, all_B, all_W;    // those that hold A, B and W, of all steps if they change
     Matrix<L> error, added, carried;  // E and the diagonal of G above; r, and r of the step after
     Matrix<L> all_P, all_K, all_c;    // of every step, where they are asked for
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
-    Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;  // for uncertain systems only
-    Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt;         // for the gradient only
+    Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;           // for uncertain systems only
+    Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt, all_dA, all_dB;  // for the gradient only
     static constexpr Matrix<L> zero{};
     V *memory = nullptr;
 
@@ -72,11 +70,15 @@ template <class L, class D, class M> class Recursion {
     std::int32_t failed_step[WIDTH];
 
     void carve(Arena<L> arena) {
-        for (Matrix<L> *square : {&A, &W, &error}) *square = arena.matrix(d, d);
+        const bool small = L::MEMBERS > 1;
+        A = all_A = arena.matrix(d, d, problem.A.stage && small ? H : 1);
+        B = all_B = arena.matrix(d, m, problem.A.stage && small ? H : 1);
+        W = all_W = arena.matrix(d, d, problem.noise.stage && small ? H : 1);
+        error = arena.matrix(d, d);
         all_P = arena.matrix(d, d, keep_P ? H : 1);
         if (keep_K) all_K = arena.matrix(m, d, H);
         if (problem.constants.data) all_c = arena.matrix(1, H);
-        B = arena.matrix(d, m), PB = arena.matrix(d, m), Bt = arena.matrix(m, d);
+        PB = arena.matrix(d, m), Bt = arena.matrix(m, d);
         S = arena.matrix(m, m), Nt = arena.matrix(m, d);
         K = arena.matrix(m + L::height(d), d), F = {K.row(m), K.width, K.height - m};
         RK = arena.matrix(m + L::height(d), d), PF = {RK.row(m), RK.width, RK.height - m};
@@ -95,27 +97,14 @@ template <class L, class D, class M> class Recursion {
         if (gradient) {
             for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
             dBt = arena.matrix(m, d), Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
+            all_dA = arena.matrix(d, d, problem.A.stage ? H : 1);
+            all_dB = arena.matrix(d, m, problem.A.stage ? H : 1);
         }
         if (arena.memory) return;
         const std::int64_t bytes = arena.used * std::int64_t(sizeof(V));
         memory = static_cast<V *>(::operator new(bytes, std::align_val_t(64)));
         for (std::int64_t i = 0; i < arena.used; ++i) memory[i] = zero_vector<L>();  // padding too
         carve({memory, 0});
-    }
-
-    template <class I, class J>
-    INLINE void load_shared(Matrix<L> all, const Operand &from, int steps, I rows, J columns) {
-        if (from.data && from.step == 0)
-            for (int h = 0; h < steps; ++h)
-                load<L>(all.copy_number(h), from, std::int64_t(h) * rows * columns, rows, columns,
-                        pack);
-    }
-
-    template <class I, class J>
-    INLINE Matrix<L> at_step(Matrix<L> all, const Operand &from, int h, I rows, J columns) {
-        if (from.step == 0) return all.copy_number(h);
-        load<L>(all, from, std::int64_t(h) * rows * columns, rows, columns, pack);
-        return all;
     }
 
     // The first failure of a member is the one that is told.
@@ -135,8 +124,24 @@ template <class L, class D, class M> class Recursion {
 
     INLINE Matrix<L> P_of(int h) { return keep_P ? all_P.copy_number(h) : all_P; }
 
-    INLINE void keep_constant(int h) {
-        if (problem.constants.data) all_c.at(0, h) = constant;
+    // A, B, the noise and the covariances of the rows of [A, B]: constant, or those of step h.
+    void load_system() {
+        load_stages<L>(all_A, problem.A, H - 1, d, d, pack);
+        load_stages<L>(all_B, problem.B, H - 1, d, m, pack);
+        transpose(Bt, B, d, m);
+        if (noisy) load_stages<L>(all_W, problem.noise, H - 1, d, d, pack);
+        if (uncertain) load_rows<L>(C, Cxx, Cux, Cuu, problem.covariances, 0, d, m, pack);
+    }
+
+    INLINE void system_of(int h) {
+        if (problem.A.stage) {
+            A = stage<L>(all_A, problem.A, h, d, d, pack);
+            B = stage<L>(all_B, problem.B, h, d, m, pack);
+            transpose(Bt, B, d, m);
+        }
+        if (problem.noise.stage) W = stage<L>(all_W, problem.noise, h, d, d, pack);
+        if (problem.covariances.stage)
+            load_rows<L>(C, Cxx, Cux, Cuu, problem.covariances, h, d, m, pack);
     }
 
     // What was kept, in one go: writing it step by step would keep too many streams of memory open.
@@ -199,7 +204,7 @@ template <class L, class D, class M> class Recursion {
         failed = suspect = doubtful = L::all(false);
         constant = lost = L::scalar(0);
         P = P_of(H - 1);
-        copy(P, at_step(Q, problem.Q, H - 1, d, d), d);  // P_H = Q_H, c_H = 0
+        copy(P, at_step<L>(Q, problem.Q, H - 1, d, d, pack), d);  // P_H = Q_H, c_H = 0
         if constexpr (careful) {
             clear(error, d);
             for (int i = 0; i < d; ++i) error.at(i, i) = added.at(0, i) = L::absolute(P.at(i, i));
@@ -209,13 +214,15 @@ template <class L, class D, class M> class Recursion {
                 carried.at((H - 1) & 1, i) = L::scalar(SIGNS[i & 15]) * L::rough_root(P.at(i, i));
         }
         int k = 0;  // the entry that is watched
-        keep_constant(H - 1);
+        if (problem.constants.data) all_c.at(0, H - 1) = constant;
         for (int h = H - 2; h >= 0; --h) {
+            if (varying) system_of(h);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
             if (noisy && careful) lost += weighted_sum<L>(error, W.data, d);
             if (careful) mark(infinite(constant), NOT_FINITE, h + 1);
-            Matrix<L> R_h = at_step(R, problem.R, h, m, m), Q_h = at_step(Q, problem.Q, h, d, d);
-            if (problem.N.data) transpose(Nt, at_step(N, problem.N, h, d, m), d, m);
+            Matrix<L> R_h = at_step<L>(R, problem.R, h, m, m, pack);
+            Matrix<L> Q_h = at_step<L>(Q, problem.Q, h, d, d, pack);
+            if (problem.N.data) transpose(Nt, at_step<L>(N, problem.N, h, d, m, pack), d, m);
             Matrix<L> N_t = problem.N.data ? Nt : zero;
             for (int i = 0; uncertain && i < d; ++i) {  // E[ΔᵀPΔ] = Σ_i P_ii C_i, Δ in [A, B]
                 add_multiple(Nt_more, N_t, P.at(i, i), Cux.copy_number(i), m);
@@ -276,7 +283,7 @@ template <class L, class D, class M> class Recursion {
                 k = k + 1 < d ? k + 1 : 0;
             }
             if (keep_K) copy(all_K.copy_number(h), K, m);
-            keep_constant(h);
+            if (problem.constants.data) all_c.at(0, h) = constant;
         }
         if constexpr (careful) {
             doubt(lost, constant, L::scalar(0));
@@ -310,7 +317,8 @@ template <class L, class D, class M> class Recursion {
     }
 
     // dA = 2 Σ_h P F X and dB = 2 Σ_h P F X Kᵀ, with X the second moment of the state:
-    // X_1 = x xᵀ, X_{h+1} = F X Fᵀ + W. Held transposed, because every product is XᵀY.
+    // X_1 = x xᵀ, X_{h+1} = F X Fᵀ + W. Held transposed, because every product is XᵀY. If A and B
+    // change, the terms of each step are its own gradient.
     void forward() {
         clear(dAt, d);
         clear(dBt, m);
@@ -318,23 +326,34 @@ template <class L, class D, class M> class Recursion {
             for (int j = 0; j < d; ++j) X.at(i, j) = x.at(0, i) * x.at(0, j);
         for (int h = 0; h < H - 1; ++h) {
             const Matrix<L> P_next = P_of(h + 1), K_h = all_K.copy_number(h);
+            if (varying) system_of(h);
             product<L>(d, d, m, F, A, Bt, K_h);
             product<L>(d, d, d, FtP, zero, F, P_next);
             product<L>(d, d, d, dAt, dAt, X, FtP);  // dAᵀ += X Fᵀ P
             transpose(Kt, K_h, m, d);
             product<L>(d, m, d, XKt, zero, X, Kt);
             product<L>(m, d, d, dBt, dBt, XKt, FtP);  // dBᵀ += K X Fᵀ P
+            if (problem.A.stage) keep_gradient(h);
             transpose(Ft, F, d, d);
             product<L>(d, d, d, XFt, zero, X, Ft);
             product<L, true>(d, d, d, X, W, Ft, XFt);  // W is zero where there is no noise
             mirror_upper(X, d);
         }
-        transpose(Ft, dAt, d, d);
-        transpose(Kt, dBt, m, d);
-        for (int i = 0; i < d * Ft.width; ++i) Ft.data[i] += Ft.data[i];
-        for (int i = 0; i < d * Kt.width; ++i) Kt.data[i] += Kt.data[i];
-        store<L>(problem.dA, 0, Ft, d, d, pack);
-        store<L>(problem.dB, 0, Kt, d, m, pack);
+        if (!problem.A.stage) keep_gradient(0);
+        const int stages = problem.A.stage ? H - 1 : 1;
+        store_copies<L>(problem.dA, all_dA, stages, d, d, pack);
+        store_copies<L>(problem.dB, all_dB, stages, d, m, pack);
+    }
+
+    // What has been added up so far, of all steps or of step h alone; then it begins anew.
+    INLINE void keep_gradient(int h) {
+        const Matrix<L> dA = all_dA.copy_number(h), dB = all_dB.copy_number(h);
+        for (int i = 0; i < d; ++i) {
+            for (int j = 0; j < d; ++j) dA.at(i, j) = dAt.at(j, i) + dAt.at(j, i);
+            for (int j = 0; j < m; ++j) dB.at(i, j) = dBt.at(j, i) + dBt.at(j, i);
+        }
+        clear(dAt, d);
+        clear(dBt, m);
     }
 
     // A member that failed has no answer: no gains, no values, no gradient; its cost is infinite.
@@ -346,16 +365,15 @@ template <class L, class D, class M> class Recursion {
         };
         for (const Result *out : {&problem.gains, &problem.values, &problem.dA, &problem.dB})
             overwrite(*out, NOT_A_NUMBER);
-        overwrite(problem.constants, INFINITE);
-        overwrite(problem.cost, INFINITE);
+        for (const Result *out : {&problem.constants, &problem.cost}) overwrite(*out, INFINITE);
     }
 
   public:
     Recursion(const Problem &given, D states, M inputs) : problem(given), d(states), m(inputs) {
         carve({});
-        load_shared(Q, problem.Q, H, d, d);
-        load_shared(R, problem.R, H - 1, m, m);
-        load_shared(N, problem.N, H - 1, d, m);
+        load_shared<L>(Q, problem.Q, H, d, d);
+        load_shared<L>(R, problem.R, H - 1, m, m);
+        load_shared<L>(N, problem.N, H - 1, d, m);
     }
     ~Recursion() { ::operator delete(memory, std::align_val_t(64)); }
     Recursion(const Recursion &) = delete;
@@ -364,22 +382,7 @@ template <class L, class D, class M> class Recursion {
     template <bool careful> void solve(const Pack &members) {
         pack = members;
         for (int l = 0; l < WIDTH; ++l) status[l] = SOLVED, failed_step[l] = 0;
-        load<L>(A, problem.A, 0, d, d, pack);
-        load<L>(B, problem.B, 0, d, m, pack);
-        transpose(Bt, B, d, m);
-        if (noisy) load<L>(W, problem.noise, 0, d, d, pack);
-        for (int r = 0; uncertain && r < d; ++r) {
-            const int y = d + m;
-            load<L>(C, problem.covariances, std::int64_t(r) * y * y, y, y, pack);
-            for (int i = 0; i < y; ++i)
-                for (int j = 0; j < y; ++j)
-                    if (i < d && j < d)
-                        Cxx.copy_number(r).at(i, j) = C.at(i, j);
-                    else if (j < d)
-                        Cux.copy_number(r).at(i - d, j) = C.at(i, j);
-                    else if (i >= d)
-                        Cuu.copy_number(r).at(i - d, j - d) = C.at(i, j);
-        }
+        if (H > 1) load_system();
         if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
         backward<careful>();
         store_kept();

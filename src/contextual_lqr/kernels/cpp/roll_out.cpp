@@ -27,6 +27,7 @@ int roll_out(const Episode &e) {
     if (e.bound && !within(e.states, e.bound, d)) return 0;
     for (int h = 0; h < e.steps; ++h) {
         const double *x = e.states + h * d, *K = e.gains + h * m * d;
+        const double *A = e.A + (e.varying ? h * d * d : 0), *B = e.B + (e.varying ? h * d * m : 0);
         double *u = e.inputs + h * m, *next = e.states + (h + 1) * d;
         double total = 0;  // not finite if one of the numbers is not
         for (int j = 0; j < m; ++j) {
@@ -34,8 +35,7 @@ int roll_out(const Episode &e) {
             total += u[j] * 0;
         }
         for (int i = 0; i < d; ++i) {
-            next[i] =
-                row_times(e.A + i * d, x, d) + row_times(e.B + i * m, u, m) + e.shocks[h * d + i];
+            next[i] = row_times(A + i * d, x, d) + row_times(B + i * m, u, m) + e.shocks[h * d + i];
             total += next[i] * 0;
         }
         if (!(total == 0)) return h;

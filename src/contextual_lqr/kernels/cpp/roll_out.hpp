@@ -3,7 +3,8 @@
 
 struct Episode {
     int d = 0, m = 0, steps = 0;
-    const double *A = nullptr, *B = nullptr;  // (d, d) and (d, m), row by row
+    const double *A = nullptr, *B = nullptr;  // (d, d) and (d, m), row by row; if `varying`, one
+    bool varying = false;                     // after the other for each step
     const double *gains = nullptr;            // (steps, m, d)
     const double *offsets = nullptr;          // (steps, m), added to the inputs; or null
     const double *shocks = nullptr;           // (steps, d)
