@@ -22,6 +22,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence import LIMIT, Digests, stretch_digests
 from contextual_lqr.checks import require
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.lagged import joined, teach_histories
 from contextual_lqr.data.screening import BadRows, LogReport
 from contextual_lqr.data.sources import Part
 from contextual_lqr.data.transitions import LogReader, Transitions
@@ -60,6 +61,11 @@ class Learning:
     allow_repeats: bool = False
     keep_bad: bool = False
     known: Digests = field(default_factory=Digests)
+
+    @property
+    def reaches_back(self) -> bool:
+        """Whether states are histories."""
+        return any(lag for _, lag in self.description.lags)
 
     def part(
         self, part: Part, told: Callable[[int, float], None] | None = None
@@ -158,10 +164,8 @@ class Learning:
             return
         starts = np.flatnonzero(np.diff(batch.stretch, prepend=-1))
         digests, known = self._known(learnt, batch.hashes(), starts)
-        if known.any():
-            learnt.report.repeated += int(np.count_nonzero(known))
-            batch = batch[~known]
-        self._teach(learnt, batch, digests)
+        learnt.report.repeated += int(np.count_nonzero(known))
+        self._teach(learnt, batch, digests, known)
 
     def _learn_whole(self, learnt: Learnt, held: Held) -> None:
         """Learn what is new of one stretch."""
@@ -170,9 +174,12 @@ class Learning:
         hashes = np.concatenate([batch.hashes() for batch in held])
         digests, known = self._known(learnt, hashes, np.zeros(1, np.int64))
         learnt.report.repeated += int(np.count_nonzero(known))
+        if self.reaches_back:
+            self._teach(learnt, joined(held), digests, known)
+            return
         for batch in held:
-            new, known = ~known[: len(batch)], known[len(batch) :]
-            self._teach(learnt, batch[new], digests)
+            self._teach(learnt, batch, digests, known[: len(batch)])
+            known = known[len(batch) :]
 
     def _known(
         self, learnt: Learnt, hashes: UInt64[Array, " n"], starts: Int64[Array, " stretches"]
@@ -211,10 +218,22 @@ class Learning:
         known = passed < np.repeat(left, lengths)
         return digests[~known[ends]], known
 
-    def _teach(self, learnt: Learnt, batch: Transitions, digests: UInt64[Array, " n"]) -> None:
-        if len(batch):
-            batch.teach(learnt.decoder, digests)
-            learnt.episodes.update(batch.starting)
+    def _teach(
+        self,
+        learnt: Learnt,
+        batch: Transitions,
+        digests: UInt64[Array, " n"],
+        known: Bool[Array, " rows"],
+    ) -> None:
+        """Learn what is not known; histories may reach back to what is."""
+        new = batch[~known] if known.any() else batch
+        if not len(new):
+            return
+        learnt.episodes.update(new.starting)
+        if self.reaches_back:
+            learnt.report.short += teach_histories(batch, ~known, learnt.decoder, digests)
+        else:
+            new.teach(learnt.decoder, digests)
 
 
 def _elsewhere(

@@ -144,6 +144,7 @@ class LogReport:
     episodes: int = 0
     splits: int = 0
     repeated: int = 0  # transitions that were learnt before, and are left out
+    short: int = 0  # episodes that are shorter than the history, and teach nothing
     first_splits: list[str] = field(default_factory=list)
     bad: dict[str, int] = field(default_factory=dict)
     first_bad: dict[str, list[str]] = field(default_factory=dict)
@@ -159,7 +160,8 @@ class LogReport:
 
     def merge(self, later: LogReport) -> None:
         """Take in what was found in the part of the logs that comes next."""
-        for name in ("files", "rows", "transitions", "episodes", "splits", "repeated"):
+        counts = ("files", "rows", "transitions", "episodes", "splits", "repeated", "short")
+        for name in counts:
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.first_splits = (self.first_splits + later.first_splits)[:PLACES]
         for reason, count in later.bad.items():

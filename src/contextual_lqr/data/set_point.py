@@ -7,15 +7,13 @@ integral = ["angle"]          states without a steady error; or { angle = 0.01 }
 
 from __future__ import annotations
 
-from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.checks import require
-from contextual_lqr.data.description import Quantity
+from contextual_lqr.data.targets import read_targets
 
 if TYPE_CHECKING:
     from contextual_lqr.data.fleet_file import FleetFile
@@ -42,11 +40,13 @@ def read_target(file: FleetFile, horizon: int | None) -> tuple[Array | None, dic
         file.errors.add(_TARGET, f"{what}; a constant one is written target = {{ name = 1.0 }}")
     elif targets is None:
         with file.errors.at(_TARGET):
-            targets = _read_targets(file.folder / given, file.states)
-    if targets is not None and len(targets) != horizon:
+            targets = read_targets(file.folder / given, file.declared)
+    if targets is None:
+        return None, {}
+    if len(targets) != horizon:
         what = f"target has {len(targets)} rows, but the horizon is {horizon}"
         file.errors.add(_TARGET, what)
-    return targets, {}
+    return np.pad(targets, ((0, 0), (0, len(file.states) - targets.shape[1]))), {}
 
 
 def read_integral(file: FleetFile) -> dict[str, float | None]:
@@ -68,7 +68,7 @@ def read_integral(file: FleetFile) -> dict[str, float | None]:
 
 
 def _held(file: FleetFile, given: Any) -> dict[str, float]:
-    names = [one.name for one in file.states if not one.constant]
+    names = [one.name for one in file.declared if not one.constant]
     if not isinstance(given, dict):
         values = given if isinstance(given, list) else [given]
         if len(values) != len(names):
@@ -83,24 +83,8 @@ def _held(file: FleetFile, given: Any) -> dict[str, float]:
 def _require_moving(
     file: FleetFile, place: tuple[str, str], what: str, given: dict[str, Any]
 ) -> None:
-    names = [one.name for one in file.states if not one.constant]
+    names = [one.name for one in file.declared if not one.constant]
     for name in given:
         if name not in names:
             said = f"{what}: there is no state '{name}' that moves; there are {', '.join(names)}"
             file.errors.add(place, said)
-
-
-def _read_targets(path: Path, states: tuple[Quantity, ...]) -> Array:
-    """One row a step, a column for each state that has a target; 0 for the others."""
-    from contextual_lqr.data.sources import read_numbers
-
-    table = read_numbers(path)
-    known = {one.name: i for i, one in enumerate(states) if not one.constant}
-    names = [name for name in table if name != "step"]
-    unknown = [name for name in names if name not in known]
-    require(not unknown, f"{path} has columns that are not states: {', '.join(unknown)}")
-    require(names, f"{path} has no column that is a state")
-    targets = np.zeros((len(table[names[0]]), len(states)))
-    for name in names:
-        targets[:, known[name]] = table[name]
-    return targets

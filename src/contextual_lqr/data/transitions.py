@@ -99,7 +99,7 @@ class Transitions:
         about, place = self.description, self.at - self.at[0]
         few = slice(int(self.at[0]), int(self.at[-1]) + 2)
         columns = {name: column[few] for name, column in self.rows.values.items()}
-        x = row_hashes([columns[name] for name in about.state_names])
+        x = row_hashes([columns[one.name] for one in about.declared])
         given = row_hashes([columns[name] for name in (*about.context_names, *about.input_names)])
         own = [x[place], given[place], x[place + 1], self.rows.step[self.at].astype(np.float64)]
         if self.rows.machine is not None:
