@@ -37,6 +37,8 @@ def say_report(console: Console, report: LogReport) -> None:
     )
     for name, (low, high) in report.context_range.items():
         say(console, f"{name} from {low:g} to {high:g}")
+    for sentence in report.tables.sentences():
+        say(console, sentence)
     if report.unused:
         say(console, f"columns not used: {', '.join(report.unused)}")
     if report.empty:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
+from contextual_lqr.data.layout import Layout
 from contextual_lqr.data.toml_errors import DescriptionError
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
@@ -75,6 +76,7 @@ class FleetDescription:
     machine_column: str | None = None  # of logs; if it is not given, `machine` where they have it
     prior: Prior | None = None
     scales: Float[Array, " y"] | None = None
+    layout: Layout = field(default_factory=Layout)  # of logs
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> FleetDescription:

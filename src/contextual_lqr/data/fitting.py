@@ -238,7 +238,8 @@ def fit(
     require(not robust or alarm, "robust needs the alarm")
     bad = None if quarantine is None else Quarantine(Path(quarantine))
     try:
-        parts = cut_in_parts(sources, sort=sort)
+        whole = sort or description.layout.time is not None  # steps are counted from row to row
+        parts = cut_in_parts(sources, sort=whole)
         before = None if into is None else into.decoder
         known = Digests() if before is None else before.evidence
         learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)

@@ -7,7 +7,7 @@
     [learning]                        noise_level, regularisation
     [known]                           rows of [A, B] that need not be learnt
     [prior]                           a nominal machine, and entries of [A, B] that are known
-    [logs]                            the column that names machines
+    [logs], [columns], [table]        how logs are laid out
 
 Everything that is wrong is reported at once, with line numbers.
 """
@@ -30,6 +30,7 @@ from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
 from contextual_lqr.context.expressions import RESERVED, as_float
 from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, Quantity
 from contextual_lqr.data.known_dynamics import known_row
+from contextual_lqr.data.layout import LOGS_FIELDS, TABLE_FIELDS, read_layout
 from contextual_lqr.data.prior_table import read_prior, read_scales
 from contextual_lqr.data.toml_errors import Place, TomlErrors, parse_toml
 from contextual_lqr.errors import ContextError
@@ -47,9 +48,11 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "learning": ("noise_level", "regularisation"),
     "known": None,
     "prior": ("context", "A", "B", "off", "entries"),
-    "logs": ("machine",),
+    "logs": LOGS_FIELDS,
+    "columns": None,
+    "table": TABLE_FIELDS,
 }
-_OPTIONAL = ("known", "prior", "logs")
+_OPTIONAL = ("known", "prior", "logs", "columns", "table")
 _KINDS = {"features": ("features",), "block": ("C", "D")}
 
 
@@ -67,8 +70,8 @@ class FleetFile:
         self.states, self.inputs, self.contexts = (
             self._quantities(kind) for kind in ("states", "inputs", "contexts")
         )
-        machine_column = self._machine_column()
-        self._check_names(machine_column or "machine")
+        layout = read_layout(self)
+        self._check_names(layout.machine or "machine")
         context_map = self._context_map()
         horizon = self._horizon(horizon)
         noise_level, regularisation = self._learning()
@@ -95,9 +98,10 @@ class FleetFile:
             noise_level=noise_level,
             regularisation=regularisation,
             known=known,
-            machine_column=machine_column,
+            machine_column=layout.machine,
             prior=prior,
             scales=scales,
+            layout=layout,
         )
 
     # -- tables and names --------------------------------------------------------------------------
@@ -152,14 +156,6 @@ class FleetFile:
         if scale is not None:
             scale = self.number(place, f"scale of {name}", scale, positive=True)
         return Quantity(name, str(unit), low, high, constant is True, scale)
-
-    def _machine_column(self) -> str | None:
-        column = self.table("logs").get("machine")
-        if column is None or (isinstance(column, str) and column not in ("", "episode", "step")):
-            return column
-        what = f"machine must be the name of a column of its own, not {shown(column)}"
-        self.errors.add(("logs", "machine"), what)
-        return None
 
     def _check_names(self, machine_column: str) -> None:
         columns = ("episode", "step", "machine", machine_column)

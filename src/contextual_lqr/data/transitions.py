@@ -177,7 +177,8 @@ class LogReader:
             source, before, first = piece.source, report.rows, piece.start + 1
             self._new_file = piece.start == 0
             self._since = 0 if self._new_file else -math.inf
-            for frame in read_ahead(piece.frames(self.description, sort=self.sort)):
+            frames = piece.frames(self.description, sort=self.sort, report=report.tables)
+            for frame in read_ahead(frames):
                 if len(frame):
                     rows = Rows.of(frame, source.name, first, self.description)
                     first += len(frame)
