@@ -1,6 +1,7 @@
 """From a fleet's logs to a decoder: the description of a fleet, its logs, what they teach."""
 
 from contextual_lqr.data.description import FleetDescription, Quantity
+from contextual_lqr.data.first_description import describe_table
 from contextual_lqr.data.fitting import FittedFleet, check_logs, fit
 from contextual_lqr.data.fleet_file import TEMPLATE
 from contextual_lqr.data.misfit import MachineReport, MisfitReport
@@ -17,5 +18,6 @@ __all__ = [
     "MisfitReport",
     "Quantity",
     "check_logs",
+    "describe_table",
     "fit",
 ]
