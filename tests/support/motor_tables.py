@@ -19,7 +19,9 @@ HEADINGS = {
 PERIOD = 0.01
 
 
-def motor_tables(folder: Path, machines: int = 12, steps: int = 120, seed: int = 0) -> tuple[str, str]:
+def motor_tables(
+    folder: Path, machines: int = 12, steps: int = 120, seed: int = 0
+) -> tuple[str, str]:
     """A log and a table of inertias, semicolon-separated, with decimal commas, in Latin-1."""
     rng = np.random.default_rng(seed)
     inertia = rng.uniform(1.0, 5.0, machines).round(2)
@@ -31,15 +33,18 @@ def motor_tables(folder: Path, machines: int = 12, steps: int = 120, seed: int =
             for k in range(steps):
                 u = float(rng.normal())
                 stamp = begin + datetime.timedelta(seconds=k * PERIOD + rng.uniform(0, 2e-4))
-                rows.append((f"Getriebe Nr. {i + 1} größer", stamp.isoformat(timespec="microseconds"),
-                             round(float(x[0]), 6), round(float(x[1]), 6), round(u, 6)))  # fmt: skip
+                measured = [round(float(one), 6) for one in (*x, u)]
+                rows.append((_name(i), stamp.isoformat(timespec="microseconds"), *measured))
                 push = 0.5 * u / J + 0.01 * rng.normal()
                 x = np.array([x[0] + PERIOD * x[1], 0.98 * x[1] + push])
     log = pl.DataFrame(rows, ["machine", "time", "angle", "speed", "current"], orient="row")
-    names = [f"Getriebe Nr. {i + 1} größer" for i in range(machines)]
-    table = pl.DataFrame({"machine": names, "inertia": inertia})
+    table = pl.DataFrame({"machine": list(map(_name, range(machines))), "inertia": inertia})
     how = {"headings": HEADINGS, "separator": ";", "decimal": ",", "encoding": "latin-1"}
     return (
         write_text(log, folder / "motoren.csv", **how),  # type: ignore[arg-type]
         write_text(table, folder / "prueflinge.csv", **how),  # type: ignore[arg-type]
     )
+
+
+def _name(i: int) -> str:
+    return f"Getriebe Nr. {i + 1} größer"

@@ -21,8 +21,9 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence import LIMIT, Digests, stretch_digests
 from contextual_lqr.checks import require
+from contextual_lqr.data.copies import SeenRows, copied_runs, long_runs
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.screening import BadRows, LogReport
+from contextual_lqr.data.screening import PLACES, BadRows, LogReport
 from contextual_lqr.data.sources import Part
 from contextual_lqr.data.transitions import LogReader, Transitions
 
@@ -46,6 +47,7 @@ class Learnt:
     tail: Held = field(default_factory=list)
     through: bool = False
     begun: Digests = field(default_factory=Digests)  # with which rows its stretches begin
+    seen: SeenRows = field(default_factory=SeenRows)  # among which copies are looked for
     unnoticed: float = 0.0  # how many repeats were learnt again, by what is expected
 
 
@@ -60,6 +62,7 @@ class Learning:
     allow_repeats: bool = False
     keep_bad: bool = False
     known: Digests = field(default_factory=Digests)
+    seen: SeenRows = field(default_factory=SeenRows)
 
     def part(
         self, part: Part, told: Callable[[int, float], None] | None = None
@@ -99,9 +102,11 @@ class Learning:
         total = self._copy(several[0])
         for one in several[1:]:
             both = total.decoder.evidence.overlap(one.decoder.evidence)
-            if not self.allow_repeats and (both or total.begun.overlap(one.begun)):
-                one = self._again(one.parts, total.decoder.evidence)
+            both = both or total.begun.overlap(one.begun) or total.seen.overlaps(one.seen)
+            if both and not self.allow_repeats:
+                one = self._again(one.parts, total)
             total.begun.merge(one.begun)
+            total.seen.merge(one.seen)
             total.parts += one.parts
             total.unnoticed += one.unnoticed
             total.decoder.merge(one.decoder, allow_repeats=True)  # which it would be, by now
@@ -137,13 +142,15 @@ class Learning:
         report.merge(learnt.report)
         episodes = Counter(learnt.episodes)
         decoder, begun = learnt.decoder.copy(), learnt.begun.copy()
-        return replace(learnt, decoder=decoder, episodes=episodes, report=report, begun=begun)
+        learnt = replace(learnt, decoder=decoder, episodes=episodes, report=report, begun=begun)
+        return replace(learnt, seen=learnt.seen.copy())
 
-    def _again(self, parts: Sequence[Part], others: Digests) -> Learnt:
+    def _again(self, parts: Sequence[Part], others: Learnt) -> Learnt:
         """What parts teach beside what others do."""
-        known = self.known.copy()
-        known.merge(others)
-        beside = replace(self, known=known, keep_bad=False)
+        known, seen = self.known.copy(), self.seen.copy()
+        known.merge(others.decoder.evidence)
+        seen.merge(others.seen)
+        beside = replace(self, known=known, seen=seen, keep_bad=False)
         return beside.merge([beside.part(part)[0] for part in parts])
 
     def _close(self, learnt: Learnt, held: Held, number: int) -> None:
@@ -161,7 +168,7 @@ class Learning:
         if known.any():
             learnt.report.repeated += int(np.count_nonzero(known))
             batch = batch[~known]
-        self._teach(learnt, batch, digests)
+        self._teach(learnt, self._without_copies(learnt, [batch])[0], digests)
 
     def _learn_whole(self, learnt: Learnt, held: Held) -> None:
         """Learn what is new of one stretch."""
@@ -170,9 +177,33 @@ class Learning:
         hashes = np.concatenate([batch.hashes() for batch in held])
         digests, known = self._known(learnt, hashes, np.zeros(1, np.int64))
         learnt.report.repeated += int(np.count_nonzero(known))
+        new = []
         for batch in held:
-            new, known = ~known[: len(batch)], known[len(batch) :]
-            self._teach(learnt, batch[new], digests)
+            new.append(batch[~known[: len(batch)]])
+            known = known[len(batch) :]
+        for batch in self._without_copies(learnt, new):
+            self._teach(learnt, batch, digests)
+
+    def _without_copies(self, learnt: Learnt, held: Held) -> Held:
+        """The transitions, successive ones, without runs of them that were there before."""
+        begins = np.concatenate([batch.begins for batch in held])
+        if self.allow_repeats or not len(begins) or not (long := long_runs(begins)).any():
+            return held
+        hashes = np.concatenate([batch.contents() for batch in held if len(batch)])
+        copied, report = np.zeros(len(hashes), bool), learnt.report
+        edges = np.cumsum([0, *map(len, held)])
+        for a, b in copied_runs(hashes, begins, (self.seen, learnt.seen)):
+            copied[a:b] = True
+            report.copied += b - a
+            if len(report.first_copies) < PLACES:
+                of = int(np.searchsorted(edges, a, "right")) - 1
+                report.first_copies.append(
+                    f"{held[of].place(a - int(edges[of]))}: {b - a} transitions"
+                )
+        learnt.seen.add(hashes[long & ~copied])
+        return [
+            batch[~copied[a:b]] for batch, a, b in zip(held, edges[:-1], edges[1:], strict=True)
+        ]
 
     def _known(
         self, learnt: Learnt, hashes: UInt64[Array, " n"], starts: Int64[Array, " stretches"]
@@ -215,6 +246,8 @@ class Learning:
         if len(batch):
             batch.teach(learnt.decoder, digests)
             learnt.episodes.update(batch.starting)
+        else:
+            learnt.decoder.evidence.add(digests)  # of copies, which are known from now on
 
 
 def _elsewhere(

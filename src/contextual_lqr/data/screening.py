@@ -171,6 +171,8 @@ class LogReport:
     episodes: int = 0
     splits: int = 0
     repeated: int = 0  # transitions that were learnt before, and are left out
+    copied: int = 0  # transitions of stretches that are in the logs twice, left out once
+    first_copies: list[str] = field(default_factory=list)
     first_splits: list[str] = field(default_factory=list)
     bad: dict[str, int] = field(default_factory=dict)
     first_bad: dict[str, list[str]] = field(default_factory=dict)
@@ -187,9 +189,10 @@ class LogReport:
 
     def merge(self, later: LogReport) -> None:
         """Take in what was found in the part of the logs that comes next."""
-        for name in ("files", "rows", "transitions", "episodes", "splits", "repeated"):
+        for name in ("files", "rows", "transitions", "episodes", "splits", "repeated", "copied"):
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.first_splits = (self.first_splits + later.first_splits)[:PLACES]
+        self.first_copies = (self.first_copies + later.first_copies)[:PLACES]
         for reason, count in later.bad.items():
             self.bad[reason] = self.bad.get(reason, 0) + count
             places = self.first_bad.get(reason, []) + later.first_bad[reason]

@@ -73,8 +73,7 @@ class TimeReport:
                 f"most {100 * self.largest:.2g} % off{offer}"
             )
         if self.gaps:
-            said.append(f"{self.gaps:,} gaps in time begin new episodes:")
-            said += [f"  {place}" for place in self.first_gaps]
+            said.append(f"{self.gaps:,} gaps in time, the first in {self.first_gaps[0]}")
         if self.restarts:
             said.append(f"time begins again {self.restarts:,} times, each time a new episode")
         if self.rows_made:
