@@ -65,9 +65,12 @@ class Learning:
     seen: SeenRows = field(default_factory=SeenRows)
 
     def part(
-        self, part: Part, told: Callable[[int, float], None] | None = None
+        self,
+        part: Part,
+        told: Callable[[int, float], None] | None = None,
+        look: Callable[[Transitions], None] | None = None,
     ) -> tuple[Learnt, list[BadRows]]:
-        """Read a part of the logs and reduce it."""
+        """Read a part of the logs and reduce it; whoever looks is shown all transitions."""
         reader = LogReader(
             self.description, part, strict=self.strict, sort=self.sort, keep_bad=self.keep_bad
         )
@@ -78,6 +81,8 @@ class Learning:
                 batch = batch.of_machine(self.only)
             if not len(batch):
                 continue
+            if look is not None:
+                look(batch)
             numbers = batch.stretch
             begun = int(np.searchsorted(numbers, number, "right"))
             if begun:
