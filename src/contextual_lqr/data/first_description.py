@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _ROWS = 200_000  # that are looked at
 _MARK = "# guess"
+_OFFSET = 1.05  # by which a law without a constant must be worse
 
 
 @dataclass
@@ -239,27 +240,28 @@ def _surprise(values: Array, guess: _Guess) -> float:
 # -- what the rows say -----------------------------------------------------------------------------
 
 
-def _features(guess: _Guess, names: Mapping[str, str], constant: bool) -> tuple[list[str], float]:
-    """How each context enters, 1/c or c, by what predicts better; and the noise that is left."""
-    features, values = ["1"], [np.ones(len(guess.follows) + 1 if guess.follows is not None else 0)]
-    left = math.nan
+def _features(guess: _Guess, names: Mapping[str, str]) -> tuple[list[str], list[Array]]:
+    """How each context enters, c or 1/c, by what predicts better; and their values."""
+    features, values = ["1"], [np.ones(len(next(iter(guess.numbers.values()))))]
     for heading, c in guess.contexts.items():
         choices = [(names[heading], c)]
         if np.nanmin(c) > 0:
             choices.insert(0, (f"1/{names[heading]}", 1 / c))
-        tried = [(_residual(guess, [*values, f], constant), text, f) for text, f in choices]
-        left, text, f = min(tried, key=lambda one: one[0])
+        left = [_residual(guess, [*values, f]) for _, f in choices]
+        text, f = choices[int(np.argmin(left))]
         features.append(text)
         values.append(f)
-    return features, left
+    return features, values
 
 
-def _residual(guess: _Guess, features: Sequence[Array], constant: bool) -> float:
+def _residual(guess: _Guess, features: Sequence[Array]) -> float:
     """The mean of the states' residuals over their sizes, of the law with these features."""
-    return float(np.mean(_residuals(guess, features, constant) / _sizes(guess, guess.states)))
+    left = _residuals(guess, features, constant=True)
+    return float(np.mean(left / _sizes(guess, guess.states)))
 
 
-def _residuals(guess: _Guess, features: Sequence[Array], constant: bool) -> Array:
+def _residuals(guess: _Guess, features: Sequence[Array], *, constant: bool) -> Array:
+    """The root mean square of what the law with these features leaves of each state."""
     assert guess.follows is not None
     moving = np.stack([guess.numbers[one] for one in (*guess.states, *guess.inputs)], 1)
     moving = np.append(moving, np.ones((len(moving), 1)), 1) if constant else moving
@@ -287,14 +289,11 @@ def _written(guess: _Guess, contexts: str | None, folder: Path) -> str:
     names: dict[str, str] = {}
     for heading in (*guess.states, *guess.inputs, *guess.contexts):
         names[heading] = name_for(heading, names.values())
-    moving = [*guess.states, *guess.inputs]
-    means = np.array([np.nanmean(guess.numbers[one]) for one in moving])
-    constant = bool((np.abs(means) > 0.5 * _sizes(guess, moving)).any())
-    features, _ = _features(guess, names, constant)
-    values = [np.ones(len(next(iter(guess.numbers.values()))))]
-    for text, c in zip(features[1:], guess.contexts.values(), strict=True):
-        values.append(1 / c if text.startswith("1/") else c)
-    noise = float(np.median(_residuals(guess, values, constant)))
+    features, values = _features(guess, names)
+    left = _residuals(guess, values, constant=True)
+    without = _residuals(guess, values, constant=False)
+    constant = bool((without > _OFFSET * left).any())
+    noise = float(np.median(left if constant else without))
     noise = noise if noise > 0 else 1e-9 * float(_sizes(guess, guess.states).max())
     lines = [
         f"# From {guess.log}, by asking nothing: lines marked as a guess are one. Look at each.",
@@ -302,7 +301,7 @@ def _written(guess: _Guess, contexts: str | None, folder: Path) -> str:
         "",
         f"[states] {_MARK}: numbers that move, and are no inputs by their headings",
         *(f"{names[one]} = {_text(split_unit(one)[1])}" for one in guess.states),
-        *(["one = { constant = true } # guess: values lie far from 0"] if constant else []),
+        *(["one = { constant = true } # guess: predicts better"] if constant else []),
         "",
         f"[inputs] {_MARK}: by their headings, or what is hardest to predict",
         *(f"{names[one]} = {_text(split_unit(one)[1])}" for one in guess.inputs),
