@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from command import COMMAND, run
 from contextual_lqr import InputError
-from contextual_lqr.data import FittedFleet, fit, sources
+from contextual_lqr.data import FittedFleet, FleetDescription, fit, sources
 from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.transitions import LogReader, Transitions
 from contextual_lqr.errors import MissingExtraError
@@ -32,6 +32,7 @@ from contextual_lqr.paper.verify.runs import VerifySettings, jobs
 from contextual_lqr.paper.verify.runs import run as play
 from contextual_lqr.parallel import in_parallel, in_tree
 from fleet_logs import CARTS, DESCRIPTION, cart_rows, write, write_minari
+from odd_tables import write_text
 
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4, 1.7]
 SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=2, seeds=8, strategies=("certainty",))
@@ -274,10 +275,21 @@ def test_other_logs_sorted_ones_and_verify(
         fitted = fit(DESCRIPTION, logs, sort=sort, workers=1)
         assert (fitted.decoder.rows, fitted.decoder.episodes) == (132, 12)
         assert bits(fit(DESCRIPTION, logs, sort=sort, workers=cluster.address)) == bits(fitted)
+    # Headings, units and contexts are read where the rows are, from the same paths.
+    odd = CARTS + '[columns]\nmass = "Größe"\n[logs]\ncontexts = "machines.csv"\n'
+    how = {"separator": ";", "decimal": ",", "encoding": "latin-1", "headings": {"mass": "Größe"}}
+    write_text(
+        frame.select("machine", "mass").unique(maintain_order=True), Path("machines.csv"), **how
+    )
+    write_text(frame.drop("mass"), Path("odd.tsv"), **how)
+    fleet = FleetDescription.parse(odd, folder=Path())
+    here = fit(fleet, ["odd.tsv"], workers=1)
+    assert bits(fit(fleet, ["odd.tsv"], workers=cluster.address)) == bits(here)
+    assert here.report.tables.formats
     runs = [one for one in jobs(VerifySettings(("circle",), 2, short_episodes=5)) if not one.long]
-    here, there = (dict(in_parallel(play, runs, one)) for one in (1, cluster.address))
+    played, there = (dict(in_parallel(play, runs, one)) for one in (1, cluster.address))
     assert len(runs) == 2
-    assert all(there[one].equals(here[one]) for one in runs)
+    assert all(there[one].equals(played[one]) for one in runs)
 
 
 def test_the_command_and_its_interruption(cluster: Cluster, tmp_path: Path) -> None:

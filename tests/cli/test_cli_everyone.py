@@ -263,7 +263,7 @@ def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyP
         "verify": f"{module}.verification",
         "play": f"{module}.episodes",
         "new": f"{module}.atomic_write",
-        "check": f"{module}.check_logs",
+        "check": f"{module}.survey_logs",
         "fit": "contextual_lqr.data.fitting.fit",
         "merge": f"{module}.FittedFleet.load",
         "info": f"{module}.say",

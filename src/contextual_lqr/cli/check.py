@@ -4,18 +4,26 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated
 
+from cyclopts import Parameter
+
+from contextual_lqr.checks import require
+from contextual_lqr.cli.check_page import say_survey, write_page
 from contextual_lqr.cli.log_summary import say_description, say_report
 from contextual_lqr.cli.options import AsJson, Description, Flag, Log
 from contextual_lqr.cli.terminal import Console, Progress, print_json, say
-from contextual_lqr.data import DescriptionError, FleetDescription, check_logs
+from contextual_lqr.data import DescriptionError, FleetDescription, survey_logs
+from contextual_lqr.data.sources import find_sources
+from contextual_lqr.files import require_writable
 
 
 def check(
     description: Description,
     /,
     *logs: Log,
+    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
     sort: Annotated[bool, Flag] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -26,13 +34,15 @@ def check(
     description
         The fleet's description, fleet.toml.
     logs
-        Parquet or CSV files, folders or globs of them, or minari:ID.
+        Parquet, CSV or Excel files, folders or globs of them, or minari:ID.
+    output
+        A page to write, check.html: what is in the logs, with a picture.
     sort
         Sort each log by episode and step first.
     as_json
         Print JSON, for a script to read.
     """
-    console, report = Console(), None
+    console, survey = Console(), None
     try:
         fleet = FleetDescription.read(description)
     except DescriptionError as error:
@@ -43,14 +53,22 @@ def check(
             for line in (*error.faults, f"{count} fault{'s' if count > 1 else ''}"):
                 say(console, line)
         sys.exit(1)
+    if output is not None:
+        require(logs, "a page is about logs: give some")
+        sources = find_sources([str(log) for log in logs])
+        require_writable(output, [description, *(source.path for source in sources)])
     if not as_json:
         say_description(console, fleet)
     if logs:
         with Progress("checking") as progress:
-            report = check_logs(fleet, logs, sort=sort, progress=progress)
+            survey = survey_logs(fleet, logs, sort=sort, progress=progress)
+    if survey is not None and output is not None:
+        write_page(survey, output)
     if as_json:
-        print_json({"faults": [], "logs": report and asdict(report)})
-    elif report is not None:
-        say_report(console, report)
-    if report is not None and (report.bad_rows or not report.transitions):
+        report = survey and asdict(survey.report)
+        print_json({"faults": [], "logs": report, "survey": survey and survey.as_dict()})
+    elif survey is not None:
+        say_report(console, survey.report)
+        say_survey(console, survey)
+    if survey is not None and (survey.report.bad_rows or not survey.report.transitions):
         sys.exit(1)

@@ -37,6 +37,8 @@ def say_report(console: Console, report: LogReport) -> None:
     )
     for name, (low, high) in report.context_range.items():
         say(console, f"{name} from {low:g} to {high:g}")
+    for sentence in report.tables.sentences():
+        say(console, sentence)
     if report.unused:
         say(console, f"columns not used: {', '.join(report.unused)}")
     if report.empty:
@@ -47,6 +49,9 @@ def say_report(console: Console, report: LogReport) -> None:
             say(console, f"  {place}")
     if report.repeated:
         say(console, f"{_count(report.repeated, 'transition')} learnt before, and left out")
+    if report.copied:
+        what = f"{_count(report.copied, 'transition')} of stretches that are there twice, left out"
+        say(console, f"{what} once, the first from {report.first_copies[0]}")
     if report.bad:
         say(console, f"{_count(report.bad_rows, 'bad row')}, set aside:")
         for reason, count in sorted(report.bad.items(), key=lambda one: -one[1]):

@@ -1,10 +1,12 @@
 """From a fleet's logs to a decoder: the description of a fleet, its logs, what they teach."""
 
 from contextual_lqr.data.description import FleetDescription, Quantity
-from contextual_lqr.data.fitting import FittedFleet, check_logs, fit
+from contextual_lqr.data.first_description import describe_table
+from contextual_lqr.data.fitting import FittedFleet, check_logs, fit, survey_logs
 from contextual_lqr.data.fleet_file import TEMPLATE
 from contextual_lqr.data.misfit import MachineReport, MisfitReport
 from contextual_lqr.data.screening import LogReport
+from contextual_lqr.data.survey import LogSurvey, QuantityReport
 from contextual_lqr.data.toml_errors import DescriptionError
 
 __all__ = [
@@ -13,9 +15,13 @@ __all__ = [
     "FittedFleet",
     "FleetDescription",
     "LogReport",
+    "LogSurvey",
     "MachineReport",
     "MisfitReport",
     "Quantity",
+    "QuantityReport",
     "check_logs",
+    "describe_table",
     "fit",
+    "survey_logs",
 ]

@@ -19,6 +19,7 @@ from contextual_lqr.belief.output_history import OutputHistory
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
+from contextual_lqr.data.layout import Layout
 from contextual_lqr.data.toml_errors import DescriptionError
 from contextual_lqr.deployment.task import Task
 from contextual_lqr.errors import InputError
@@ -106,6 +107,7 @@ class FleetDescription:
     integral: Mapping[str, float | None] = field(default_factory=dict)  # None: the usual weight
     lags: tuple[tuple[str, int], ...] = ()  # of each state its column, and how many steps ago
     history: History | None = None  # if the state is made of outputs
+    layout: Layout = field(default_factory=Layout)  # of logs
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> FleetDescription:

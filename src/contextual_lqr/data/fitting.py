@@ -29,7 +29,7 @@ from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
 from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
 from contextual_lqr.data.sources import as_one_part, cut_in_parts, find_sources
-from contextual_lqr.data.transitions import LogReader
+from contextual_lqr.data.survey import LogSurvey, Surveyor
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
@@ -271,7 +271,8 @@ def fit(
     require(not robust or alarm, "robust needs the alarm")
     bad = None if quarantine is None else Quarantine(Path(quarantine))
     try:
-        parts = cut_in_parts(sources, sort=sort)
+        whole = sort or description.layout.time is not None  # steps are counted from row to row
+        parts = cut_in_parts(sources, sort=whole)
         before = None if into is None else into.decoder
         known = Digests() if before is None else before.evidence
         learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)
@@ -307,6 +308,23 @@ def fit(
     return FittedFleet(description, decoder, seen, report, misfit, tuple(dict.fromkeys(stand_out)))
 
 
+def survey_logs(
+    description: FleetDescription | PathLike,
+    logs: PathLike | Sequence[PathLike],
+    *,
+    sort: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> LogSurvey:
+    """Read logs, report what is wrong, and say what is in them; options as in `fit`."""
+    description, part = _described(description), as_one_part(find_sources(_listed(logs)))
+    surveyor, learning = Surveyor(description), Learning(description, sort=sort)
+    told = None if progress is None else lambda _, share: progress(share)
+    learnt, _ = learning.part(part, told, surveyor.look)
+    learning.finish(learnt)
+    learnt.report.require_rows()
+    return surveyor.survey(learnt.report, learnt.decoder)
+
+
 def check_logs(
     description: FleetDescription | PathLike,
     logs: PathLike | Sequence[PathLike],
@@ -314,13 +332,8 @@ def check_logs(
     sort: bool = False,
     progress: Callable[[float], None] | None = None,
 ) -> LogReport:
-    """Read logs without learning from them, and report what is wrong; options as in `fit`."""
-    part = as_one_part(find_sources(_listed(logs)))
-    reader = LogReader(_described(description), part, sort=sort)
-    for _ in reader.transitions(progress):
-        pass
-    reader.report.require_rows()
-    return reader.report
+    """Read logs, and report what is wrong with them; options as in `fit`."""
+    return survey_logs(description, logs, sort=sort, progress=progress).report
 
 
 def _alarmed(

@@ -8,7 +8,7 @@
     [learning]                        noise_level, regularisation
     [known]                           rows of [A, B] that need not be learnt
     [prior]                           a nominal machine, and entries of [A, B] that are known
-    [logs]                            the column that names machines
+    [logs], [columns], [table]        how logs are laid out
 
 Everything that is wrong is reported at once, with line numbers.
 """
@@ -31,6 +31,7 @@ from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
 from contextual_lqr.context.expressions import RESERVED, as_float
 from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, History, Quantity
 from contextual_lqr.data.known_dynamics import known_row
+from contextual_lqr.data.layout import LOGS_FIELDS, TABLE_FIELDS, read_layout
 from contextual_lqr.data.outputs_table import read_states
 from contextual_lqr.data.prior_table import read_prior, read_scales
 from contextual_lqr.data.set_point import read_integral, read_target
@@ -52,9 +53,11 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "learning": ("noise_level", "regularisation"),
     "known": None,
     "prior": ("context", "A", "B", "off", "entries"),
-    "logs": ("machine",),
+    "logs": LOGS_FIELDS,
+    "columns": None,
+    "table": TABLE_FIELDS,
 }
-_OPTIONAL = ("states", "outputs", "measured", "known", "prior", "logs")
+_OPTIONAL = (*("states", "outputs", "measured", "known", "prior", "logs", "columns", "table"),)
 _KINDS = {"features": ("features",), "block": ("C", "D")}
 
 
@@ -72,8 +75,8 @@ class FleetFile:
         self.inputs, self.contexts = (self.quantities(kind) for kind in ("inputs", "contexts"))
         self.made = read_states(self, history)
         self.states, self.declared = self.made.states, self.made.declared
-        machine_column = self._machine_column()
-        self._check_names(machine_column or "machine")
+        layout = read_layout(self)
+        self._check_names(layout.machine or "machine")
         context_map = self._context_map()
         horizon = self._horizon(horizon)
         noise_level, regularisation = self._learning()
@@ -102,13 +105,14 @@ class FleetFile:
             noise_level=noise_level,
             regularisation=regularisation,
             known=known,
-            machine_column=machine_column,
+            machine_column=layout.machine,
             prior=prior,
             scales=scales,
             set_point=set_point,
             integral=integral,
             lags=self.made.lags,
             history=self.made.history,
+            layout=layout,
         )
 
     # -- tables and names --------------------------------------------------------------------------
@@ -168,14 +172,6 @@ class FleetFile:
             for key in ("scale", "wraps")
         )
         return Quantity(name, str(unit), low, high, constant is True, scale, wraps)
-
-    def _machine_column(self) -> str | None:
-        column = self.table("logs").get("machine")
-        if column is None or (isinstance(column, str) and column not in ("", "episode", "step")):
-            return column
-        what = f"machine must be the name of a column of its own, not {shown(column)}"
-        self.errors.add(("logs", "machine"), what)
-        return None
 
     def _check_names(self, machine_column: str) -> None:
         columns = ("episode", "step", "machine", machine_column)

@@ -21,9 +21,10 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence import LIMIT, Digests, stretch_digests
 from contextual_lqr.checks import require
+from contextual_lqr.data.copies import SeenRows, copied_runs, long_runs
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.lagged import joined, teach_histories
-from contextual_lqr.data.screening import BadRows, LogReport
+from contextual_lqr.data.screening import PLACES, BadRows, LogReport
 from contextual_lqr.data.sources import Part
 from contextual_lqr.data.transitions import LogReader, Transitions
 
@@ -47,6 +48,7 @@ class Learnt:
     tail: Held = field(default_factory=list)
     through: bool = False
     begun: Digests = field(default_factory=Digests)  # with which rows its stretches begin
+    seen: SeenRows = field(default_factory=SeenRows)  # among which copies are looked for
     unnoticed: float = 0.0  # how many repeats were learnt again, by what is expected
 
 
@@ -61,6 +63,7 @@ class Learning:
     allow_repeats: bool = False
     keep_bad: bool = False
     known: Digests = field(default_factory=Digests)
+    seen: SeenRows = field(default_factory=SeenRows)
 
     @property
     def reaches_back(self) -> bool:
@@ -68,9 +71,12 @@ class Learning:
         return any(lag for _, lag in self.description.lags)
 
     def part(
-        self, part: Part, told: Callable[[int, float], None] | None = None
+        self,
+        part: Part,
+        told: Callable[[int, float], None] | None = None,
+        look: Callable[[Transitions], None] | None = None,
     ) -> tuple[Learnt, list[BadRows]]:
-        """Read a part of the logs and reduce it."""
+        """Read a part of the logs and reduce it; whoever looks is shown all transitions."""
         reader = LogReader(
             self.description, part, strict=self.strict, sort=self.sort, keep_bad=self.keep_bad
         )
@@ -81,6 +87,8 @@ class Learning:
                 batch = batch.of_machine(self.only)
             if not len(batch):
                 continue
+            if look is not None:
+                look(batch)
             numbers = batch.stretch
             begun = int(np.searchsorted(numbers, number, "right"))
             if begun:
@@ -105,9 +113,11 @@ class Learning:
         total = self._copy(several[0])
         for one in several[1:]:
             both = total.decoder.evidence.overlap(one.decoder.evidence)
-            if not self.allow_repeats and (both or total.begun.overlap(one.begun)):
-                one = self._again(one.parts, total.decoder.evidence)
+            both = both or total.begun.overlap(one.begun) or total.seen.overlaps(one.seen)
+            if both and not self.allow_repeats:
+                one = self._again(one.parts, total)
             total.begun.merge(one.begun)
+            total.seen.merge(one.seen)
             total.parts += one.parts
             total.unnoticed += one.unnoticed
             total.decoder.merge(one.decoder, allow_repeats=True)  # which it would be, by now
@@ -143,13 +153,15 @@ class Learning:
         report.merge(learnt.report)
         episodes = Counter(learnt.episodes)
         decoder, begun = learnt.decoder.copy(), learnt.begun.copy()
-        return replace(learnt, decoder=decoder, episodes=episodes, report=report, begun=begun)
+        learnt = replace(learnt, decoder=decoder, episodes=episodes, report=report, begun=begun)
+        return replace(learnt, seen=learnt.seen.copy())
 
-    def _again(self, parts: Sequence[Part], others: Digests) -> Learnt:
+    def _again(self, parts: Sequence[Part], others: Learnt) -> Learnt:
         """What parts teach beside what others do."""
-        known = self.known.copy()
-        known.merge(others)
-        beside = replace(self, known=known, keep_bad=False)
+        known, seen = self.known.copy(), self.seen.copy()
+        known.merge(others.decoder.evidence)
+        seen.merge(others.seen)
+        beside = replace(self, known=known, seen=seen, keep_bad=False)
         return beside.merge([beside.part(part)[0] for part in parts])
 
     def _close(self, learnt: Learnt, held: Held, number: int) -> None:
@@ -165,6 +177,7 @@ class Learning:
         starts = np.flatnonzero(np.diff(batch.stretch, prepend=-1))
         digests, known = self._known(learnt, batch.hashes(), starts)
         learnt.report.repeated += int(np.count_nonzero(known))
+        known |= self._copies(learnt, [batch], known)
         self._teach(learnt, batch, digests, known)
 
     def _learn_whole(self, learnt: Learnt, held: Held) -> None:
@@ -174,12 +187,31 @@ class Learning:
         hashes = np.concatenate([batch.hashes() for batch in held])
         digests, known = self._known(learnt, hashes, np.zeros(1, np.int64))
         learnt.report.repeated += int(np.count_nonzero(known))
+        known |= self._copies(learnt, held, known)
         if self.reaches_back:
             self._teach(learnt, joined(held), digests, known)
             return
         for batch in held:
             self._teach(learnt, batch, digests, known[: len(batch)])
             known = known[len(batch) :]
+
+    def _copies(self, learnt: Learnt, held: Held, known: Bool[Array, " n"]) -> Bool[Array, " n"]:
+        """Which of the new transitions, successive ones, are in runs that were there before."""
+        copied, report = np.zeros(len(known), bool), learnt.report
+        begins = np.concatenate([batch.begins for batch in held])[~known]
+        if self.allow_repeats or not len(begins) or not (long := long_runs(begins)).any():
+            return copied
+        hashes = np.concatenate([batch.contents() for batch in held if len(batch)])[~known]
+        edges, new = np.cumsum([0, *map(len, held)]), np.flatnonzero(~known)
+        for a, b in copied_runs(hashes, begins, (self.seen, learnt.seen)):
+            copied[new[a:b]] = True
+            report.copied += b - a
+            if len(report.first_copies) < PLACES:
+                of = int(np.searchsorted(edges, new[a], "right")) - 1
+                place = held[of].place(int(new[a] - edges[of]))
+                report.first_copies.append(f"{place}: {b - a} transitions")
+        learnt.seen.add(hashes[long & ~copied[new]])
+        return copied
 
     def _known(
         self, learnt: Learnt, hashes: UInt64[Array, " n"], starts: Int64[Array, " stretches"]
@@ -228,6 +260,7 @@ class Learning:
         """Learn what is not known; histories may reach back to what is."""
         new = batch[~known] if known.any() else batch
         if not len(new):
+            learnt.decoder.evidence.add(digests)  # of copies, which are known from now on
             return
         learnt.episodes.update(new.starting)
         if self.reaches_back:

@@ -13,7 +13,9 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy import ndarray as Array
 
+from contextual_lqr.data.clock import NOT_RISING, TOO_EARLY
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.table_report import TableReport
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import open_beside, reporting
 
@@ -36,7 +38,9 @@ def value_faults(
     for role in ("episode", "machine"):
         if role in frame.columns and frame[role].null_count():
             faults[f"'{role}' is missing"] = frame[role].is_null().to_numpy()
-    if step.dtype.kind == "f":
+    if "time" in frame.columns:
+        faults |= _time_faults(frame)
+    elif step.dtype.kind == "f":
         finite = np.isfinite(step)
         if not finite.all():
             faults |= _unreadable(frame["step"], step)
@@ -52,6 +56,8 @@ def value_faults(
                 idle = _without_inputs(frame, values, description) if idle is None else idle
                 wrong &= ~idle
             if wrong.any():
+                if one.name in description.context_names:
+                    faults |= _without_context(frame[one.name], description)
                 found = _unreadable(frame[one.name], column)
                 faults |= {reason: rows & wrong for reason, rows in found.items()}
         bounded = np.isfinite(one.low) or np.isfinite(one.high)
@@ -115,17 +121,38 @@ def _without_inputs(
     return idle
 
 
+def _time_faults(frame: pl.DataFrame) -> Faults:
+    """Rows that have no step, by what their time stamps say."""
+    step, missing = frame["step"].fill_null(0).to_numpy(), frame["time"].is_null().to_numpy()
+    return {
+        "'time' is missing": missing,
+        "its time is not after that of the rows before": step == NOT_RISING,
+        "its time is less than half a period after that of the row before": step == TOO_EARLY,
+        "'time' is no time stamp": frame["step"].is_null().to_numpy() & ~missing,
+    }
+
+
+def _without_context(raw: pl.Series, description: FleetDescription) -> Faults:
+    path = description.layout.contexts
+    if path is None:
+        return {}
+    return {f"its machine is not in {os.path.basename(path)}": raw.is_null().to_numpy()}
+
+
 def _unreadable(raw: pl.Series, column: Array) -> Faults:
     """Why values of a column are not finite: missing, text, or nan and infinities."""
     import polars as pl
 
     wrong, missing = ~np.isfinite(column), raw.is_null().to_numpy()
-    text = np.zeros(len(column), bool)
+    text, comma = (np.zeros(len(column), bool) for _ in range(2))
     if raw.dtype == pl.String:
         words = ["nan", "inf", "+inf", "-inf", "infinity"]
         text = ~raw.str.strip_chars().str.to_lowercase().is_in(words).fill_null(False).to_numpy()
+        other = raw.str.strip_chars().str.contains(r"^[+-]?\d*,\d+([eE][+-]?\d+)?$")
+        comma = other.fill_null(False).to_numpy()
     return {
         f"'{raw.name}' is missing": wrong & missing,
+        f"'{raw.name}' has another decimal mark than the rest of its table": wrong & comma,
         f"'{raw.name}' is not a number": wrong & ~missing & text,
         f"'{raw.name}' is not finite": wrong & ~missing & ~text,
     }
@@ -145,6 +172,8 @@ class LogReport:
     splits: int = 0
     repeated: int = 0  # transitions that were learnt before, and are left out
     short: int = 0  # episodes that are shorter than the history, and teach nothing
+    copied: int = 0  # transitions of stretches that are in the logs twice, left out once
+    first_copies: list[str] = field(default_factory=list)
     first_splits: list[str] = field(default_factory=list)
     bad: dict[str, int] = field(default_factory=dict)
     first_bad: dict[str, list[str]] = field(default_factory=dict)
@@ -152,6 +181,7 @@ class LogReport:
     unused: dict[str, str] = field(default_factory=dict)  # column -> a file that has it
     context_range: dict[str, tuple[float, float]] = field(default_factory=dict)
     quarantine: str | None = None
+    tables: TableReport = field(default_factory=TableReport)
 
     @property
     def bad_rows(self) -> int:
@@ -160,16 +190,18 @@ class LogReport:
 
     def merge(self, later: LogReport) -> None:
         """Take in what was found in the part of the logs that comes next."""
-        counts = ("files", "rows", "transitions", "episodes", "splits", "repeated", "short")
-        for name in counts:
+        counts = ("files", "rows", "transitions", "episodes", "splits", "repeated")
+        for name in (*counts, "copied", "short"):
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.first_splits = (self.first_splits + later.first_splits)[:PLACES]
+        self.first_copies = (self.first_copies + later.first_copies)[:PLACES]
         for reason, count in later.bad.items():
             self.bad[reason] = self.bad.get(reason, 0) + count
             places = self.first_bad.get(reason, []) + later.first_bad[reason]
             self.first_bad[reason] = places[:PLACES]
         self.empty = self.empty + later.empty
         self.unused = later.unused | self.unused
+        self.tables.merge(later.tables)
         self.context_range = joined_ranges(self.context_range, later.context_range)
 
     def require_rows(self) -> None:

@@ -1,4 +1,4 @@
-"""Where logs come from: Parquet and CSV files, globs and folders of them, Minari datasets.
+"""Where logs come from: Parquet, text and Excel files, globs and folders, Minari datasets.
 
 A log is read as an iterator of Polars frames of some ten thousand rows, so that logs larger than
 memory need little of it. A row is a step; a frame has the columns `episode`, `step`, the states,
@@ -18,7 +18,6 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +25,9 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.log_table import log_frames, require_plain, sorted_rows, wanted_columns
+from contextual_lqr.data.table import KINDS, headings_of, kind_of, opened
+from contextual_lqr.data.table_report import TableReport
 from contextual_lqr.errors import InputError, MissingExtraError
 from contextual_lqr.files import require_regular
 
@@ -35,7 +37,6 @@ if TYPE_CHECKING:
 BATCH = 1 << 16  # rows of a frame
 PART = 1 << 20  # rows of a part; a multiple of 2¹⁸, the row group that Polars writes
 _AHEAD = 3  # frames
-_TABLES = (".parquet", ".csv")
 _MINARI = "minari:"
 
 
@@ -48,22 +49,14 @@ class Source:
     kind: str
     path: str  # absolute, for a process in another folder
 
-    def scan(self) -> pl.LazyFrame:
-        """The table; every column of CSV as text, so that bad values are found with their rows."""
-        import polars as pl
-
-        # The path is that of one file: a bracket or a star in it means itself.
-        if self.kind == "csv":
-            return pl.scan_csv(self.path, glob=False, infer_schema=False, null_values=[""])
-        return pl.scan_parquet(self.path, glob=False)
-
     def row_count(self) -> int:
         """How many rows there are, or about how many; 0 if that would take long to know."""
         import polars as pl
 
         try:
             if self.kind == "parquet":
-                return int(self.scan().select(pl.len()).collect().item())
+                rows = pl.scan_parquet(self.path, glob=False)
+                return int(rows.select(pl.len()).collect().item())
             if self.kind == "csv":
                 with open(self.path, "rb") as file:
                     head = file.read(1 << 16)
@@ -74,13 +67,11 @@ class Source:
 
     def unused_columns(self, description: FleetDescription) -> list[str]:
         """The columns that the description does not name."""
-        import polars as pl
-
-        try:
-            columns = [] if self.kind == "minari" else list(self.scan().collect_schema())
-        except pl.exceptions.NoDataError:
+        if self.kind == "minari":
             return []
-        return [name for name in columns if name not in _roles(columns, description).values()]
+        columns = headings_of(self.name, self.path, self.kind, description.layout.table)
+        wanted = {one.heading for one in wanted_columns(columns, description).values()}
+        return [name for name in columns if name not in wanted and name]
 
 
 @dataclass(frozen=True)
@@ -94,31 +85,44 @@ class Piece:
     size: float = 1.0  # in bytes or so
 
     def frames(
-        self, description: FleetDescription, *, sort: bool = False
+        self,
+        description: FleetDescription,
+        *,
+        sort: bool = False,
+        report: TableReport | None = None,
     ) -> Iterator[pl.DataFrame]:
         """The rows, in frames that have the columns we need and no others."""
+        source, report = self.source, TableReport() if report is None else report
+        if source.kind == "minari":
+            require_plain(source.name, description.layout)
+            yield from self._of(_minari_frames(source, description))
+            return
+        yield from log_frames(
+            source.name, self._read(description, sort, report), description, report
+        )
+
+    def _read(
+        self, description: FleetDescription, sort: bool, report: TableReport
+    ) -> Iterator[pl.DataFrame]:
         import polars as pl
 
-        if self.source.kind == "minari":
-            yield from self._of(_minari_frames(self.source, description))
-            return
+        source, layout = self.source, description.layout
         try:
-            table = self.source.scan()
-            columns = list(table.collect_schema())
-            roles = _roles(columns, description)
-            _require_columns(self.source.name, columns, roles)
-            table = table.select(pl.col(name).alias(role) for role, name in roles.items())
-            if sort:
-                step = pl.col("step").cast(pl.Float64, strict=False)
-                table = table.sort("episode", step, maintain_order=True)
-            if self.start or self.stop is not None:
-                stop = self.stop
-                table = table.slice(self.start, None if stop is None else stop - self.start)
-            yield from table.collect_batches(chunk_size=BATCH)
+            with opened(source.name, source.path, source.kind, layout.table) as table:
+                if table.words:
+                    report.formats.setdefault(table.words, []).append(source.name)
+                wanted = wanted_columns(table.headings, description)
+                rows = table.select(wanted)
+                if sort:
+                    rows = sorted_rows(rows, wanted, source.name, layout)
+                if self.start or self.stop is not None:
+                    stop = self.stop
+                    rows = rows.slice(self.start, None if stop is None else stop - self.start)
+                yield from rows.collect_batches(chunk_size=BATCH)
         except pl.exceptions.NoDataError:
             return
         except (pl.exceptions.PolarsError, OSError) as error:
-            raise InputError(f"cannot read {self.source.name}: {_first_line(error)}") from None
+            raise InputError(f"cannot read {source.name}: {_first_line(error)}") from None
 
     def _of(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Only our rows of the frames of the whole log."""
@@ -152,20 +156,16 @@ def find_sources(logs: Sequence[str]) -> list[Source]:
             found[where] = Source(log, 1, "minari", where)
             continue
         if Path(log).is_dir():
-            paths = sorted(str(p) for p in Path(log).iterdir() if p.suffix.lower() in _TABLES)
+            paths = sorted(str(p) for p in Path(log).iterdir() if p.suffix.lower() in KINDS)
         else:
             paths = [log] if Path(log).exists() else sorted(glob.glob(log, recursive=True))
         if not paths:
             raise InputError(f"no log is named {log}")
         for path in paths:
-            kind = Path(path).suffix.lower()
-            if kind not in _TABLES:
-                raise InputError(
-                    f"{path} is not a log: a log is a .parquet or .csv file, or minari:ID"
-                )
+            kind = kind_of(path)
             require_regular(path)
             size = max(Path(path).stat().st_size, 1)
-            found[os.path.realpath(path)] = Source(path, size, kind[1:], os.path.abspath(path))
+            found[os.path.realpath(path)] = Source(path, size, kind, os.path.abspath(path))
     if not found:
         raise InputError("no log is given")
     return list(found.values())
@@ -252,31 +252,6 @@ def read_numbers(path: str | os.PathLike[str]) -> dict[str, Array]:
             raise InputError(f"{path}: {what}")
         columns[raw.name] = column
     return columns
-
-
-def _roles(columns: Sequence[str], description: FleetDescription) -> dict[str, str]:
-    """For each column that we need, the name that it has in a log."""
-    names = ["episode", "step", *(one.name for one in description.logged)]
-    roles = dict(zip(names, names, strict=True))
-    if description.machine_column or "machine" in columns:
-        roles["machine"] = description.machine_column or "machine"
-    return roles
-
-
-def _require_columns(name: str, columns: list[str], roles: dict[str, str]) -> None:
-    """Refuse a log that lacks columns, with the names that they may have instead."""
-    needed = list(roles.values())
-    others = [column for column in columns if column not in needed]
-    if missing := [column for column in needed if column not in columns]:
-        close = {column: get_close_matches(column, others, 1) for column in missing}
-        said = [
-            f"'{one}'" + (f" (is it '{close[one][0]}'?)" if close[one] else "") for one in close
-        ]
-        has = [one if len(one) <= 40 else f"{one[:40]}…" for one in columns[:20]]
-        has += [f"{len(columns) - 20} more"] if len(columns) > 20 else []
-        raise InputError(
-            f"{name} has no column {', '.join(said)}; it has {', '.join(has) or 'none'}"
-        )
 
 
 def _first_line(error: BaseException) -> str:

@@ -106,6 +106,21 @@ class Transitions:
             own.append(self.rows.machine[self.at].hashes())
         return row_hashes(own)
 
+    def contents(self) -> UInt64[Array, " n"]:
+        """A hash of each without its step: the same wherever in an episode it is."""
+        few = slice(int(self.at[0]), int(self.at[-1]) + 2)
+        x = row_hashes([self.rows.values[one.name][few] for one in self.description.declared])
+        names = (*self.description.context_names, *self.description.input_names)
+        own = [x[:-1], x[1:], *(self.rows.values[name][few][:-1] for name in names)]
+        if self.rows.machine is not None:
+            own.append(self.rows.machine[few][slice(None, -1)].hashes())
+        return np.asarray(row_hashes(own)[self.at - self.at[0]])
+
+    def place(self, i: int) -> str:
+        """Where the row of one of them is."""
+        rows = self.rows
+        return f"{rows.source}, row {int(rows.origin[self.at[i]]) + rows.first}"
+
     def teach(self, decoder: Decoder, digests: UInt64[Array, " stretches"]) -> None:
         """Let a decoder learn them, from the columns as they were read, and who they are of."""
         now = {name: column[:-1] for name, column in self.rows.values.items()}
@@ -177,7 +192,8 @@ class LogReader:
             source, before, first = piece.source, report.rows, piece.start + 1
             self._new_file = piece.start == 0
             self._since = 0 if self._new_file else -math.inf
-            for frame in read_ahead(piece.frames(self.description, sort=self.sort)):
+            frames = piece.frames(self.description, sort=self.sort, report=report.tables)
+            for frame in read_ahead(frames):
                 if len(frame):
                     rows = Rows.of(frame, source.name, first, self.description)
                     first += len(frame)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,26 +22,37 @@ _NUMBER = re.compile(r"-?[\d.]*(e[+-]\d+)?|infinite")  # and a dash, for none
 
 def save_figure(figure: Figure, folder: Path, name: str) -> None:
     """Write `name.png`, on white, and `name.svg`, which follows a light or a dark page."""
-    png, svg = io.BytesIO(), io.StringIO()
+    png = io.BytesIO()
     figure.savefig(png, format="png", facecolor="white")
+    atomic_write(folder / f"{name}.png", png.getvalue())
+    atomic_write(folder / f"{name}.svg", as_svg(figure))
+
+
+def as_svg(figure: Figure) -> bytes:
+    """The figure for a light or a dark page."""
+    svg = io.StringIO()
     # No date inside: the same rows give the same file.
     figure.savefig(svg, format="svg", metadata={"Date": None}, transparent=True)
     drawn = svg.getvalue().replace("#000000", "currentColor").replace("*{", _THEME + "*{", 1)
-    drawn = re.sub(r"(\d\d\.\d\d)\d+", r"\1", drawn)  # hundredths of a point are enough
-    atomic_write(folder / f"{name}.png", png.getvalue())
-    atomic_write(folder / f"{name}.svg", drawn.encode())
+    return re.sub(r"(\d\d\.\d\d)\d+", r"\1", drawn).encode()  # hundredths of a point are enough
 
 
 def write_report(folder: Path, template: str, **content: Any) -> Path:
     """Fill a template of `templates/`; the page, `report.html`, needs no other file."""
+    page = rendered_page(template, lambda name: (folder / f"{name}.svg").read_bytes(), **content)
+    atomic_write(folder / "report.html", page)
+    return folder / "report.html"
+
+
+def rendered_page(template: str, drawn: Callable[[str], bytes], **content: Any) -> bytes:
+    """A page from a template of `templates/`, with figures as SVG inside."""
     try:
         import jinja2
     except ImportError as error:
         raise MissingExtraError("Jinja", "cli") from error
 
     def embedded(name: str) -> str:
-        drawn = (folder / f"{name}.svg").read_bytes()
-        return "data:image/svg+xml;base64," + base64.b64encode(drawn).decode()
+        return "data:image/svg+xml;base64," + base64.b64encode(drawn(name)).decode()
 
     pages = jinja2.Environment(
         loader=jinja2.PackageLoader("contextual_lqr.paper"),
@@ -50,6 +62,4 @@ def write_report(folder: Path, template: str, **content: Any) -> Path:
         undefined=jinja2.StrictUndefined,
     )
     pages.tests["numeric"] = lambda cell: _NUMBER.fullmatch(str(cell)) is not None
-    page = pages.get_template(template).render(content, embedded=embedded)
-    atomic_write(folder / "report.html", page.encode())
-    return folder / "report.html"
+    return pages.get_template(template).render(content, embedded=embedded).encode()

@@ -1,0 +1,104 @@
+"""What `check` shows of logs: a screen, and a page with a picture."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.table import Table
+
+from contextual_lqr.cli.terminal import Console, say
+from contextual_lqr.data import LogSurvey, QuantityReport
+from contextual_lqr.figures import PALETTE, figure_style, panels
+from contextual_lqr.files import atomic_write
+from contextual_lqr.paper.style import as_svg, rendered_page
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_HEADER = ("", "unit", "from", "to", "spread", "free", "resolution", "noise")
+
+
+def summary(survey: LogSurvey) -> list[str]:
+    """How much there is, and what tests of the model say, a sentence each."""
+    report = survey.report
+    said = [
+        f"{survey.machines:,} machines, {report.episodes:,} episodes, "
+        f"{report.transitions:,} transitions"
+        + ("" if survey.minutes is None else f", {survey.minutes:.3g} minutes")
+    ]
+    if report.bad_rows:
+        said.append(f"{report.bad_rows:,} of {report.rows:,} rows are bad")
+    for found, none in (
+        (survey.delay, "no input acts late, by these logs"),
+        (survey.history, "the last step is history enough, by these logs"),
+    ):
+        if found is not None:
+            said.append("; ".join(found) or none)
+    if some := survey.several_contexts:
+        more = f" and {len(some) - 3:,} more" if len(some) > 3 else ""
+        said.append(f"logged with several contexts: {', '.join(some[:3])}{more}")
+    return said
+
+
+def say_survey(console: Console, survey: LogSurvey) -> None:
+    """One screen."""
+    table = Table(box=None, pad_edge=False)
+    for name in _HEADER:
+        table.add_column(name, justify="right" if name not in ("", "unit") else "left")
+    for one in survey.quantities:
+        table.add_row(*_cells(one))
+    console.print(table)
+    for sentence in summary(survey):
+        say(console, sentence)
+
+
+def write_page(survey: LogSurvey, path: Path) -> None:
+    """The same with a picture, as one HTML file."""
+    with figure_style():
+        from matplotlib.figure import Figure
+
+        drawn = Figure()
+        draw(survey, drawn)
+        picture = as_svg(drawn)
+    page = rendered_page(
+        "check.html",
+        lambda _: picture,
+        bad=bool(survey.report.bad_rows),
+        summary=summary(survey),
+        header=_HEADER,
+        rows=[_cells(one) for one in survey.quantities],
+        said=[
+            *survey.report.tables.sentences(),
+            *(f"{count:,} rows: {reason}" for reason, count in survey.report.bad.items()),
+        ],
+    )
+    atomic_write(path, page)
+
+
+def draw(survey: LogSurvey, figure: Figure) -> None:
+    """For each state and input its first episodes, and its distribution."""
+    moving = [one for one in survey.quantities if one.kind != "context"]
+    grid = iter(panels(figure, 2 * len(moving), 2, 4.2, 1.5))
+    for one in moving:
+        trace, spread = next(grid), next(grid)
+        for episode, colour in zip(survey.traces, PALETTE, strict=False):
+            trace.plot(episode[one.name], color=colour, lw=0.8)
+        trace.set_ylabel(f"{one.name} [{one.unit}]" if one.unit else one.name)
+        bins = 120
+        if one.resolution is not None and one.high > one.low:
+            bins = max(min(round((one.high - one.low) / one.resolution) + 1, 120), 1)
+        spread.hist(survey.sample[one.name], bins=bins, color=PALETTE[0])
+        spread.set_yticks([])
+        if one is moving[-1]:
+            trace.set_xlabel("step")
+            spread.set_xlabel("value")
+
+
+def _cells(one: QuantityReport) -> tuple[str, ...]:
+    def shown(value: float | None, form: str = ".3g") -> str:
+        return "" if value is None else format(value, form)
+
+    free = "" if one.free is None else f"{100 * one.free:.0f} %"
+    numbers = (shown(one.low), shown(one.high), shown(one.spread), free)
+    return (one.name, one.unit, *numbers, shown(one.resolution, ".2g"), shown(one.noise, ".2g"))

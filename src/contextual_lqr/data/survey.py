@@ -1,0 +1,218 @@
+"""Logs at a glance: how much there is, what moves, how finely it is measured, how noisy it is.
+
+spread       the standard deviation of a column, over all steps
+free         of what a column moves, the part that the others at the same step do not tell: an
+             input that is a function of the states, by feedback without dither, has none
+resolution   the smallest distance of values, if all lie on a grid of it; of a sample
+noise        the standard deviation of a step's error, by one law for all machines
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.certificates.misspecification import Finding
+from contextual_lqr.certificates.unmodelled import findings_of
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.screening import LogReport
+from contextual_lqr.data.transitions import Transitions
+
+_SAMPLE = 1 << 14  # rows, for resolutions and pictures
+_TRACES, _STEPS = 4, 400  # episodes that are drawn, and how much of each
+
+
+@dataclass(frozen=True)
+class QuantityReport:
+    """What the logs show of a state, an input or a context; None where it does not apply."""
+
+    name: str
+    unit: str
+    kind: str  # "state", "input" or "context"
+    low: float
+    high: float
+    spread: float
+    free: float | None = None
+    resolution: float | None = None
+    noise: float | None = None
+
+
+@dataclass
+class LogSurvey:
+    """What `check` says about logs: the report of their rows, and what is in them.
+
+    `delay` and `history` are what tests of the model find: inputs that act late, and errors that
+    the step before foretells; empty if there is none, None if there are too few machines to test.
+    """
+
+    report: LogReport
+    machines: int = 0
+    minutes: float | None = None  # if the period is known
+    quantities: list[QuantityReport] = field(default_factory=list)
+    several_contexts: list[str] = field(default_factory=list)  # machines logged with more than one
+    delay: list[str] | None = None
+    history: list[str] | None = None
+    traces: list[dict[str, Array]] = field(default_factory=list, repr=False)
+    sample: dict[str, Array] = field(default_factory=dict, repr=False)
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON: all but what is drawn."""
+        return {
+            "machines": self.machines,
+            "minutes": self.minutes,
+            "quantities": [asdict(one) for one in self.quantities],
+            "several_contexts": self.several_contexts,
+            "delay": self.delay,
+            "history": self.history,
+        }
+
+
+class Surveyor:
+    """Looks at transitions as they are read, in bounded memory."""
+
+    def __init__(self, description: FleetDescription) -> None:
+        self._about = description
+        self._names = [one.name for one in description.logged]
+        self._moving = [one for one in self._names if one not in description.context_names]
+        k = len(self._moving) + 1
+        self._low = dict.fromkeys(self._names, np.inf)
+        self._high = dict.fromkeys(self._names, -np.inf)
+        self._factor = np.zeros((0, k))  # of the rows [1, x, u]
+        self._rows, self._seconds, self._kept = 0, 0.0, 0
+        self._samples: dict[str, list[Array]] = {name: [] for name in self._names}
+        self._contexts: dict[str, tuple[float, ...]] = {}
+        self._several: dict[str, None] = {}
+        self.traces: list[dict[str, Array]] = []
+
+    def look(self, batch: Transitions) -> None:
+        """Take in some transitions."""
+        columns = {name: batch.rows.values[name][batch.at] for name in self._names}
+        for name, column in columns.items():
+            self._low[name] = min(self._low[name], float(column.min()))
+            self._high[name] = max(self._high[name], float(column.max()))
+        rows = np.stack([np.ones(len(batch)), *(columns[name] for name in self._moving)], 1)
+        self._factor = np.asarray(np.linalg.qr(np.concatenate((self._factor, rows)), mode="r"))
+        self._rows += len(batch)
+        period = self._about.layout.period
+        if period is not None:
+            each = columns[period] if isinstance(period, str) else np.full(len(batch), period)
+            self._seconds += float(each.sum())
+        if self._kept < _SAMPLE:
+            for name, column in columns.items():
+                self._samples[name].append(column[: _SAMPLE - self._kept].copy())
+            self._kept += len(batch)
+        self._trace(batch, columns)
+        self._count_machines(batch, columns)
+
+    def survey(self, report: LogReport, decoder: Decoder) -> LogSurvey:
+        """What was seen, with what a decoder that learnt it says of noise, delay and memory."""
+        about = self._about
+        sample = {
+            name: np.concatenate(some or [np.zeros(0)]) for name, some in self._samples.items()
+        }
+        found = LogSurvey(
+            report,
+            machines=len(self._contexts),
+            minutes=None if about.layout.period is None else self._seconds / 60,
+            several_contexts=list(self._several),
+            traces=self.traces,
+            sample=sample,
+        )
+        if not self._rows:
+            return found
+        spread, free = self._excitation()
+        noise = np.sqrt(np.diagonal(decoder.noise_estimate))
+        by_state = dict(zip(about.state_names, noise.tolist(), strict=True))
+        known = {about.state_names[i] for i in about.known}
+        for one in about.logged:
+            kind = "context" if one.name in about.context_names else "state"
+            kind = "input" if one.name in about.input_names else kind
+            found.quantities.append(
+                QuantityReport(
+                    one.name,
+                    one.unit,
+                    kind,
+                    self._low[one.name],
+                    self._high[one.name],
+                    spread.get(one.name, float(np.std(sample[one.name]))),
+                    free.get(one.name),
+                    None if kind == "context" else resolution(sample[one.name]),
+                    by_state.get(one.name) if one.name not in known else None,
+                )
+            )
+        if decoder.store is not None and len(decoder.store) > 1:
+            found.delay, found.history = _suspicions(findings_of(decoder), about)
+        return found
+
+    def _excitation(self) -> tuple[dict[str, float], dict[str, float]]:
+        spread, free = {}, {}
+        for j, name in enumerate(self._moving, 1):
+            column, others = self._factor[:, j], np.delete(self._factor, j, 1)
+            total = _left(self._factor[:, :1], column)
+            spread[name] = total / np.sqrt(self._rows)
+            free[name] = _left(others, column) / total if total > 0 else 0.0
+        return spread, free
+
+    def _trace(self, batch: Transitions, columns: dict[str, Array]) -> None:
+        for start in np.flatnonzero(batch.begins).tolist():
+            if len(self.traces) >= _TRACES:
+                return
+            later = np.flatnonzero(~batch.follows[start + 1 : start + _STEPS])
+            stop = start + 1 + (int(later[0]) if len(later) else _STEPS - 1)
+            self.traces.append(
+                {name: column[start:stop].copy() for name, column in columns.items()}
+            )
+
+    def _count_machines(self, batch: Transitions, columns: dict[str, Array]) -> None:
+        machines, starts = batch.machines(), np.flatnonzero(~batch.follows)
+        names = machines[starts].text
+        contexts = zip(
+            *(columns[one][starts].tolist() for one in self._about.context_names), strict=True
+        )
+        for name, context in zip(names, contexts, strict=True):
+            if self._contexts.setdefault(name, context) != context:
+                self._several[name] = None
+
+
+def _left(others: Float[Array, "n k"], column: Float[Array, " n"]) -> float:
+    """The norm of what others leave of a column."""
+    sizes = np.linalg.norm(others, axis=0)
+    scaled = others / np.where(sizes > 0, sizes, 1.0)
+    fitted = scaled @ np.linalg.lstsq(scaled, column, rcond=1e-12)[0]
+    return float(np.linalg.norm(column - fitted))
+
+
+def resolution(values: Float[Array, " n"]) -> float | None:
+    """The step of the grid on which all values lie, if there is one and it is coarse."""
+    values = np.unique(values[np.isfinite(values)])
+    if len(values) < 3:
+        return None
+    gaps = np.diff(values)
+    gaps = gaps[gaps > 1e-9 * (values[-1] - values[0])]  # what differs by rounding is the same
+    if not len(gaps):
+        return None
+    step = float(gaps.min())
+    steps = (values - values[0]) / step
+    on_grid = np.abs(steps - np.round(steps)) < 1e-3 + 1e-7 * steps
+    return step if on_grid.all() and steps[-1] < 1e6 else None
+
+
+def _suspicions(
+    findings: tuple[Finding, ...], about: FleetDescription
+) -> tuple[list[str], list[str]]:
+    delay, history, d = [], [], len(about.states)
+    for one in findings:
+        state = about.state_names[one.state]
+        if one.kind == "late input" and one.regressor is not None:
+            which = about.input_names[one.regressor - d]
+            delay.append(f"{which} acts late: {one.effect:.0%} of the error in {state}")
+        elif one.kind == "memory":
+            history.append(f"the step before tells {one.effect:.0%} of the error in {state}")
+        elif one.kind == "correlated errors":
+            history.append(f"successive errors in {state} are alike, by {one.effect:.0%}")
+    return delay, history
