@@ -19,7 +19,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.row_radii import plausible_machines, row_radii
-from contextual_lqr.certificates.certificate import Certificate, CostBound, judge, lowered
+from contextual_lqr.certificates.certificate import Certificate, CostBound, counted, judge, lowered
 from contextual_lqr.certificates.extrapolation import extrapolations
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.hardly_moved import hardly_moved
@@ -31,6 +31,7 @@ from contextual_lqr.certificates.limits import (
     beyond_logged,
     run_range,
 )
+from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import unmodelled
 from contextual_lqr.checks import (
@@ -269,8 +270,6 @@ class _Task:
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
         run = run_range(machines.centre, reach.noise, gains, x)
         beyond = [[self.decoder.context_map.outside(one) for one in contexts]]
-        if self.limits is not None:
-            beyond.append(self.limits.beyond(*run))
         if decoder.logged is not None:
             kinds = {one.kind for one in self.check.findings}
             farther = NONLINEAR if "nonlinear" in kinds else FARTHER
@@ -305,10 +304,30 @@ class _Task:
                 *columns, strict=True
             )
         ]
+        certificates = self._limited(certificates, belief, gains, run)
         return [
             one if one.verdict == "trust" else self._naming(one, matrix)
             for one, matrix in zip(certificates, G, strict=True)
         ]
+
+    def _limited(
+        self,
+        certificates: list[Certificate],
+        belief: MachineBelief,
+        gains: Float[Array, "n steps m d"],
+        run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
+    ) -> list[Certificate]:
+        """What the limits of inputs cost, if there are any, is counted."""
+        if self.limits is None or not self.limits.any:
+            return certificates
+        found = []
+        for i, beyond in enumerate(self.limits.beyond(*run)):
+            rng = np.random.default_rng(self.seed)
+            drawn = belief[i].draw(self.draws, rng)
+            own = LinearPolicy(gains[i])
+            met = saturation(own, drawn, self.cost, self.start, self.limits, QUANTILE, rng)
+            found.append(counted(certificates[i], met, beyond))
+        return found
 
     def _naming(self, one: Certificate, G: Float[Array, "p y"]) -> Certificate:
         """What it leans on that the data have hardly moved is said first."""

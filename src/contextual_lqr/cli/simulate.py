@@ -18,7 +18,7 @@ from contextual_lqr.certificates.plots import plot_prediction
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.cli.machines import chosen_machines, own_data, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Seed
-from contextual_lqr.cli.terminal import Console, print_json, say
+from contextual_lqr.cli.terminal import Console, percent, print_json, say
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
@@ -79,6 +79,7 @@ def simulate(
         described.start,
         np.random.default_rng(seed),
         policy=hedged_policy(belief, described.cost, hedge) if hedge else None,
+        input_bounds=described.input_bounds,
         runs=runs,
         band=band,
     )
@@ -139,6 +140,9 @@ def _show(
     console.print(table)
     low, middle, high = np.quantile(seen.costs, [(1 - band) / 2, 0.5, (1 + band) / 2])
     console.print(f"cost of a run: {middle:.4g} ({low:.4g}..{high:.4g})", highlight=False)
+    if seen.saturated:
+        often = percent(seen.saturated)
+        console.print(f"inputs are at their limits in {often} of the steps", highlight=False)
     if seen.exploded:
         console.print(f"[red]{seen.exploded} of {runs} runs explode[/red]", highlight=False)
 
@@ -157,6 +161,7 @@ def _print_json(
     whole = about | {
         "band": band,
         "exploded": seen.exploded,
+        "saturated_steps": seen.saturated,
         "median_cost": float(np.median(seen.costs)),
         "quantities": {
             label: {

@@ -282,9 +282,7 @@ class Controller(Displayed):
             facts["target"] = _said(list(self.target), self._target)
         if self.integral:
             facts["integral"] = ", ".join(self.integral)
-        limits = self._task.limits
-        bounded = np.isfinite(limits.low).any() or np.isfinite(limits.high).any()
-        return {**facts, "limits": "yes" if bounded else "none"}
+        return {**facts, "limits": "yes" if self._task.limits.any else "none"}
 
 
 def _said(names: list[str], values: Float[Array, " held"]) -> str:
