@@ -5,6 +5,7 @@
                    below `lower` no controller can get, above `upper` this one does not
     likely excess  how far above the best possible it is, at the 95 % quantile of posterior draws
     instability    the share of posterior draws on which the closed loop grows
+    margins        of a constant gain: what errors of its inputs the loop bears, and its pace
     saturation     how often inputs meet their limits on posterior draws, and what that costs
     extrapolation  how far the machine is from what the logs have seen
 
@@ -19,9 +20,11 @@ from typing import Any, Literal
 import numpy as np
 
 from contextual_lqr.certificates.extrapolation import Extrapolation
+from contextual_lqr.certificates.margins import THIN, LoopMargins
 from contextual_lqr.certificates.saturation import Saturation
 from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.problem import LinearPolicy
+from contextual_lqr.lqr.stationary import Policy
 
 Verdict = Literal["trust", "caution", "do not use"]
 
@@ -52,10 +55,14 @@ class CostBound:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Displayed):
-    """A machine's controller, and how good it will be."""
+    """A machine's controller, and how good it will be.
+
+    For a `StationaryCost` costs are averages of a step, `margins` says what the loop bears, and the
+    ends of the interval have been searched for: nothing is proven of them.
+    """
 
     context: Any
-    policy: LinearPolicy
+    policy: Policy
     predicted_cost: float
     lower: CostBound
     upper: CostBound
@@ -64,6 +71,7 @@ class Certificate(Displayed):
     extrapolation: Extrapolation
     verdict: Verdict
     reason: str
+    margins: LoopMargins | None = None
     saturation: Saturation | None = None
 
     @property
@@ -80,6 +88,7 @@ class Certificate(Displayed):
             "interval": f"{lower:.4g} to {upper:.4g}",
             "likely excess": f"{self.likely_excess:.2%}",
             "instability": f"{self.instability:.0%}",
+            **({} if self.margins is None else {"loop": self.margins}),
             **({} if self.saturation is None else {"limits": self.saturation}),
             "reason": self.reason,
         }
@@ -105,7 +114,16 @@ class Certificate(Displayed):
             "extrapolation": self.extrapolation.place,
             "extrapolation_feature": self.extrapolation.feature,
             **({} if self.saturation is None else self._at_limits(self.saturation)),
+            **({} if self.margins is None else self._loop()),
         }
+
+    def _loop(self) -> dict[str, float | None]:
+        assert self.margins is not None
+        low, high = self.margins.gain
+        found = {"disk_margin": self.margins.disk, "phase_margin": self.margins.phase}
+        found |= {"gain_margin_low": low, "gain_margin_high": high}
+        found |= {"half_life": self.margins.half_life}
+        return {name: float(x) if np.isfinite(x) else None for name, x in found.items()}
 
     @staticmethod
     def _at_limits(met: Saturation) -> dict[str, float | None]:
@@ -166,6 +184,14 @@ def counted(one: Certificate, met: Saturation, beyond: str) -> Certificate:
         verdict = "do not use"
     reason = "; ".join(filter(None, (beyond, str(met), one.reason)))
     return replace(found, verdict=verdict, reason=reason)
+
+
+def thin(judged: tuple[Verdict, str], margins: LoopMargins | None) -> tuple[Verdict, str]:
+    """No more than caution for a loop that bears next to no error of its inputs."""
+    verdict, reason = judged
+    if margins is None or margins.disk >= THIN or verdict == "do not use":
+        return judged
+    return "caution", f"it {margins}; {reason}"
 
 
 def _percent(part: float) -> str:

@@ -29,6 +29,7 @@ from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.context import ContextMap, FeatureContext
 from contextual_lqr.context.columns import feature_groups
 from contextual_lqr.context.expressions import parse
+from contextual_lqr.lqr.moments import step_moments
 
 Place = Literal["inside the data", "at the edge of the data", "outside the data"]
 
@@ -78,6 +79,21 @@ def extrapolations(
         Extrapolation(float(score), place(float(score)), names[int(own)])
         for score, own in zip(scores, shares.argmax(-1), strict=True)
     ]
+
+
+def usual_moments(
+    M: Float[Array, "n d y"],
+    noise: Float[Array, "d d"],
+    gains: Float[Array, "n steps m d"],
+    start: Float[Array, " d"],
+) -> Float[Array, "n y y"]:
+    """E[y yᵀ] averaged over the steps; where that is not finite, something large that is."""
+    n, _, y = M.shape
+    total = np.zeros((n, y, y))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for moment in step_moments(M, noise, gains, start):
+            total += moment / gains.shape[1]
+    return np.where(np.isfinite(total), total, np.finfo(float).max ** 0.25)
 
 
 def _of_contexts(
