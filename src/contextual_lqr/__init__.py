@@ -22,6 +22,7 @@ from contextual_lqr.certificates import (
     plot_backtest,
     plot_certificates,
     plot_closed_loop,
+    plot_tradeoff,
     rank_candidates,
     unexcited_directions,
 )
@@ -135,6 +136,7 @@ __all__ = [
     "plot_certificates",
     "plot_closed_loop",
     "plot_decoder",
+    "plot_tradeoff",
     "policy_cost",
     "rank_candidates",
     "set_threads",

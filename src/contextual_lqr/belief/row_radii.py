@@ -31,7 +31,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.shrinkage import Shrunk
 from contextual_lqr.checks import require
-from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.stationary import Cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,7 +111,7 @@ def plausible_machines(
     belief: MachineBelief,
     radii: RowRadii,
     delta: float,
-    cost: QuadraticCost,
+    cost: Cost,
     start: Float[Array, " d"],
 ) -> PlausibleMachines:
     """The machines with these context matrices, and all the dynamics plausible for each.

@@ -4,7 +4,12 @@ from contextual_lqr.certificates.backtest import Backtest, backtest
 from contextual_lqr.certificates.certificate import Certificate, CostBound
 from contextual_lqr.certificates.certify import certify, certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
-from contextual_lqr.certificates.plots import plot_backtest, plot_certificates, plot_closed_loop
+from contextual_lqr.certificates.plots import (
+    plot_backtest,
+    plot_certificates,
+    plot_closed_loop,
+    plot_tradeoff,
+)
 
 __all__ = [
     "Backtest",
@@ -16,6 +21,7 @@ __all__ = [
     "plot_backtest",
     "plot_certificates",
     "plot_closed_loop",
+    "plot_tradeoff",
     "rank_candidates",
     "unexcited_directions",
 ]

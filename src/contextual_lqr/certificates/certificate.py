@@ -5,6 +5,8 @@
                    below `lower` no controller can get, above `upper` this one does not
     likely excess  how far above the best possible it is, at the 95 % quantile of posterior draws
     instability    the share of posterior draws on which the closed loop grows
+    margins        of a constant gain: what errors of its inputs the loop bears, and its pace
+    saturation     how often inputs meet their limits on posterior draws, and what that costs
     extrapolation  how far the machine is from what the logs have seen
 
 and a verdict from the last three. docs/certificate.md derives all of them.
@@ -12,15 +14,18 @@ and a verdict from the last three. docs/certificate.md derives all of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from contextual_lqr.certificates.extrapolation import Extrapolation
+from contextual_lqr.certificates.margins import THIN, LoopMargins
+from contextual_lqr.certificates.saturation import Saturation
 from contextual_lqr.context import Schedule
 from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.problem import LinearPolicy
+from contextual_lqr.lqr.stationary import Policy
 
 Verdict = Literal["trust", "caution", "do not use"]
 
@@ -51,10 +56,14 @@ class CostBound:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Displayed):
-    """A machine's controller, and how good it will be."""
+    """A machine's controller, and how good it will be.
+
+    For a `StationaryCost` costs are averages of a step, `margins` says what the loop bears, and the
+    ends of the interval have been searched for: nothing is proven of them.
+    """
 
     context: Any
-    policy: LinearPolicy
+    policy: Policy
     predicted_cost: float
     lower: CostBound
     upper: CostBound
@@ -63,6 +72,8 @@ class Certificate(Displayed):
     extrapolation: Extrapolation
     verdict: Verdict
     reason: str
+    margins: LoopMargins | None = None
+    saturation: Saturation | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -78,6 +89,8 @@ class Certificate(Displayed):
             "interval": f"{lower:.4g} to {upper:.4g}",
             "likely excess": f"{self.likely_excess:.2%}",
             "instability": f"{self.instability:.0%}",
+            **({} if self.margins is None else {"loop": self.margins}),
+            **({} if self.saturation is None else {"limits": self.saturation}),
             "reason": self.reason,
         }
 
@@ -103,7 +116,23 @@ class Certificate(Displayed):
             "extrapolation_score": plain(self.extrapolation.score),
             "extrapolation": self.extrapolation.place,
             "extrapolation_feature": self.extrapolation.feature,
+            **({} if self.saturation is None else self._at_limits(self.saturation)),
+            **({} if self.margins is None else self._loop()),
         }
+
+    def _loop(self) -> dict[str, float | None]:
+        assert self.margins is not None
+        low, high = self.margins.gain
+        found = {"disk_margin": self.margins.disk, "phase_margin": self.margins.phase}
+        found |= {"gain_margin_low": low, "gain_margin_high": high}
+        found |= {"half_life": self.margins.half_life}
+        return {name: float(x) if np.isfinite(x) else None for name, x in found.items()}
+
+    @staticmethod
+    def _at_limits(met: Saturation) -> dict[str, float | None]:
+        added = met.added_cost if np.isfinite(met.added_cost) else None
+        shares = {"saturated_runs": met.runs, "saturated_steps": met.steps}
+        return {**shares, "saturation_cost": added}
 
 
 def judge(
@@ -136,6 +165,36 @@ def lowered(
     if beyond and verdict != "do not use":
         return "caution", f"{beyond}; {reason}"
     return verdict, reason
+
+
+def counted(one: Certificate, met: Saturation, beyond: str) -> Certificate:
+    """The certificate with what the limits cost; `beyond` says which inputs would exceed them."""
+    excess = one.likely_excess + met.excess
+    found = replace(one, saturation=met, likely_excess=excess)
+    if isinstance(one.policy, LinearPolicy):  # the run that was played is the one that is judged
+        ends = (one.upper.certified, one.upper.searched)
+        found = replace(
+            found,
+            predicted_cost=one.predicted_cost * (1 + met.added_cost),
+            upper=CostBound(*(end * (1 + met.excess) for end in ends)),
+        )
+    if not met.runs:
+        return found
+    if excess <= TRUSTED_EXCESS and one.verdict == "trust":
+        return replace(found, reason=f"{one.reason}; {met}")
+    verdict: Verdict = "caution" if one.verdict == "trust" else one.verdict
+    if not excess <= REFUSED_EXCESS and met.excess > TRUSTED_EXCESS:
+        verdict = "do not use"
+    reason = "; ".join(filter(None, (beyond, str(met), one.reason)))
+    return replace(found, verdict=verdict, reason=reason)
+
+
+def thin(judged: tuple[Verdict, str], margins: LoopMargins | None) -> tuple[Verdict, str]:
+    """No more than caution for a loop that bears next to no error of its inputs."""
+    verdict, reason = judged
+    if margins is None or margins.disk >= THIN or verdict == "do not use":
+        return judged
+    return "caution", f"it {margins}; {reason}"
 
 
 def _percent(part: float) -> str:

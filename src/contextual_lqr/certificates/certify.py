@@ -20,8 +20,15 @@ from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.belief.schedule import ScheduleBelief, plausible_schedules
-from contextual_lqr.certificates.certificate import Certificate, CostBound, judge, lowered
-from contextual_lqr.certificates.extrapolation import farthest, outside
+from contextual_lqr.certificates.certificate import (
+    Certificate,
+    CostBound,
+    counted,
+    judge,
+    lowered,
+    thin,
+)
+from contextual_lqr.certificates.extrapolation import farthest, outside, usual_moments
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
@@ -32,6 +39,8 @@ from contextual_lqr.certificates.limits import (
     beyond_logged,
     run_range,
 )
+from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
+from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import unmodelled
 from contextual_lqr.checks import (
@@ -44,9 +53,10 @@ from contextual_lqr.checks import (
 )
 from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
-from contextual_lqr.lqr.moments import step_moments
+from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
 
 QUANTILE = 0.95
 
@@ -56,7 +66,7 @@ _CHUNK = 256  # machines at a time: some hundred megabytes
 def certify(
     decoder: Decoder,
     context: Any,
-    cost: QuadraticCost,
+    cost: Cost,
     start: ArrayLike,
     *,
     machine: str | None = None,
@@ -105,7 +115,7 @@ def certify(
 def certify_many(
     decoder: Decoder,
     contexts: Sequence[Any] | Mapping[str, Any],
-    cost: QuadraticCost,
+    cost: Cost,
     start: ArrayLike,
     *,
     machine: str | Sequence[str | None] | None = None,
@@ -128,7 +138,8 @@ def certify_many(
     contexts
         A sequence of contexts, or a mapping from names to arrays.
     cost
-        What the controllers are for.
+        What the controllers are for: an episode, or with a `StationaryCost` (without a discount)
+        machines that run on and on, each with one constant gain.
     start
         The state in which episodes start.
     machine
@@ -153,7 +164,7 @@ def certify_many(
         The number of plausible machines that a controller is tried on.
     bounds
         Whether to prove the ends of the interval; else they are searched for, in less than half
-        the time, and not certain.
+        the time, and not certain. Those of a `StationaryCost` are always searched for.
     rng
         Where the draws come from; by default they are always the same.
     progress
@@ -179,7 +190,7 @@ class _Task:
     def __init__(
         self,
         decoder: Decoder,
-        cost: QuadraticCost,
+        cost: Cost,
         start: ArrayLike,
         noise: ArrayLike | None,
         input_bounds: InputBounds | None,
@@ -195,7 +206,12 @@ class _Task:
         require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
         require_probability("delta", delta)
         require(draws >= 1, f"draws must be at least 1, not {draws!r}")
-        require(cost.horizon >= 2, "an episode must have at least two states, and one input")
+        if isinstance(cost, StationaryCost):
+            require(cost.discount == 1, "a certificate is for a StationaryCost without a discount")
+            noisy = noise is None or bool(np.any(np.asarray(noise)))
+            require(noisy, "without noise every loop that is stable costs 0 on average")
+        else:
+            require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
         known = None if noise is None else _covariance(noise, d)
@@ -232,6 +248,8 @@ class _Task:
     def along(self, schedule: Schedule, machine: str | None) -> Certificate:
         """That of a machine whose context changes."""
         require(machine is None, "a schedule is for a machine never seen: leave out its label")
+        if not isinstance(self.cost, QuadraticCost):
+            raise InputError("a schedule is for an episode: give a QuadraticCost of as many steps")
         steps = self.cost.horizon - 1
         require(
             len(schedule) == steps,
@@ -253,11 +271,11 @@ class _Task:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
-        machines = (
-            plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
-            if isinstance(belief, MachineBelief)
-            else plausible_schedules(decoder, G, belief, reach, self.delta, cost, x)
-        )
+        if isinstance(belief, MachineBelief):
+            machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
+        else:
+            assert isinstance(cost, QuadraticCost)  # `along` has seen to it
+            machines = plausible_schedules(decoder, G, belief, reach, self.delta, cost, x)
         hedge, doubt = self.check.hedge, belief.covariances
         uncertainty = None
         if hedge:
@@ -265,14 +283,15 @@ class _Task:
         planned = solve(machines.systems(reach.noise), cost, uncertainty=uncertainty)
         good = np.asarray(planned.solved)
         n = len(G)
-        gains = np.where(good[:, None, None, None], planned.policy.gains, 0.0)
-        policy = LinearPolicy(gains)
+        gains = gains_of(planned.policy)
+        gains = np.where(good.reshape(-1, *[1] * (gains.ndim - 1)), gains, 0.0)
+        policy = policy_for(cost, gains)
         predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
 
         highest = machines.highest(policy, reach.most_noise)
         lowest = machines.lowest(reach.least_noise)
         upper, lower = np.full(n, np.inf), np.full(n, cost.floor(x, reach.least_noise))
-        if self.bounds:
+        if self.bounds and isinstance(policy, LinearPolicy):
             upper, multipliers = upper_bounds(machines, policy, reach.most_noise)
             lower = lower_bounds(machines, reach.least_noise, multipliers)
         # The bounds hold to rounding; an interval that excludes what was found would puzzle.
@@ -286,11 +305,13 @@ class _Task:
         upper = np.fmax(upper, predicted * np.exp(above)) * (1 + missed)
         excess, unstable = self._on_draws(belief, policy)
         excess = (excess + missed) * self.check.factor
-        moments = _usual_moments(machines.centre, reach.noise, gains, x)
-        run = run_range(machines.centre, reach.noise, gains, x)
+        if isinstance(cost, StationaryCost):  # what can be said is said of its search
+            lowest = np.fmin(lowest, predicted / np.exp(below)) / (1 + missed)
+            highest = np.fmax(highest, predicted * np.exp(above)) * (1 + missed)
+        margins, played = self._over_steps(machines.centre, gains)
+        moments = usual_moments(machines.centre, reach.noise, played, x)
+        run = run_range(machines.centre, reach.noise, played, x)
         beyond = [[outside(decoder.context_map, one) for one in contexts]]
-        if self.limits is not None:
-            beyond.append(self.limits.beyond(*run))
         if decoder.logged is not None:
             kinds = {one.kind for one in self.check.findings}
             farther = NONLINEAR if "nonlinear" in kinds else FARTHER
@@ -308,27 +329,51 @@ class _Task:
             unstable.tolist(),
             farthest(decoder, G, moments),
             ["; ".join(filter(None, all_of)) for all_of in zip(*beyond, strict=True)],
+            margins,
         )
         certificates = [
             Certificate(
                 c,
-                LinearPolicy(K),
+                policy_for(cost, K),
                 J,
                 low,
                 high,
                 over,
                 loose,
                 far,
-                *lowered(judge(ok, over, loose, far), miss, finding, out),
+                *lowered(thin(judge(ok, over, loose, far), room), miss, finding, out),
+                room,
             )
-            for c, K, J, ok, low, high, over, miss, finding, loose, far, out in zip(
+            for c, K, J, ok, low, high, over, miss, finding, loose, far, out, room in zip(
                 *columns, strict=True
             )
         ]
+        certificates = self._limited(certificates, belief, played, run)
         return [
             one if one.verdict == "trust" else self._naming(one, matrix)
             for one, matrix in zip(certificates, G, strict=True)
         ]
+
+    def _limited(
+        self,
+        certificates: list[Certificate],
+        belief: MachineBelief | ScheduleBelief,
+        gains: Float[Array, "n steps m d"],
+        run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
+    ) -> list[Certificate]:
+        """What the limits of inputs cost, if there are any, is counted."""
+        if self.limits is None or not self.limits.any:
+            return certificates
+        cost, found = self.cost, []
+        if isinstance(cost, StationaryCost):
+            cost = cost.over(gains.shape[1] + 1)
+        for i, beyond in enumerate(self.limits.beyond(*run)):
+            rng = np.random.default_rng(self.seed)
+            drawn = belief[i].draw(self.draws, rng)
+            own = LinearPolicy(gains[i])
+            met = saturation(own, drawn, cost, self.start, self.limits, QUANTILE, rng)
+            found.append(counted(certificates[i], met, beyond))
+        return found
 
     def _naming(self, one: Certificate, G: Float[Array, "*steps p y"]) -> Certificate:
         """What it leans on that the data have hardly moved is said first."""
@@ -336,37 +381,33 @@ class _Task:
         still = max((hardly_moved(self.decoder, one, self.states) for one in each), key=len)
         return replace(one, reason=f"{still}; {one.reason}") if still else one
 
+    def _over_steps(
+        self, M: Float[Array, "n d y"], gains: Array
+    ) -> tuple[Sequence[LoopMargins | None], Float[Array, "n steps m d"]]:
+        """The gains of a run; a constant one is played until the slowest loop has settled."""
+        if not isinstance(self.cost, StationaryCost):
+            return [None] * len(gains), gains
+        margins = loop_margins(M, gains)
+        steps = settling_steps([one.half_life for one in margins])
+        n, m, d = gains.shape
+        return margins, np.broadcast_to(gains[:, None], (n, steps, m, d))
+
     def _on_draws(
-        self, belief: MachineBelief | ScheduleBelief, policy: LinearPolicy
+        self, belief: MachineBelief | ScheduleBelief, policy: Policy
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The excess over each draw's optimum at the quantile, and the share of growing draws."""
         n = len(belief.mean)
         (paid, best), unstable = np.empty((2, n, self.draws)), np.empty(n)
         for i in range(n):
             drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
-            own = LinearPolicy(policy.gains[i])
+            own = policy_for(self.cost, gains_of(policy)[i])
             paid[i] = policy_cost(own, drawn, self.cost, self.start)
             best[i] = optimal_cost(drawn, self.cost, self.start)
-            unstable[i] = grows(drawn, own.gains, self.cost).mean()
+            unstable[i] = grows(drawn, gains_of(own), self.cost).mean()
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = (paid - best) / np.abs(best)
         ratio = np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
         return np.quantile(ratio, QUANTILE, axis=1, method="higher"), unstable
-
-
-def _usual_moments(
-    M: Float[Array, "n *steps d y"],
-    noise: Float[Array, "d d"],
-    gains: Float[Array, "n steps m d"],
-    start: Float[Array, " d"],
-) -> Float[Array, "n y y"]:
-    """E[y yᵀ] averaged over the steps; where that is not finite, something large that is."""
-    n, y = len(M), M.shape[-1]
-    total = np.zeros((n, y, y))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for moment in step_moments(M, noise, gains, start):
-            total += moment / gains.shape[1]
-    return np.where(np.isfinite(total), total, np.finfo(float).max ** 0.25)
 
 
 def _covariance(noise: ArrayLike, d: int) -> Array:

@@ -46,6 +46,11 @@ class InputLimits:
             pair = tuple(zip(*ends, strict=True))
         self.low, self.high = as_input_bounds(pair, m)
 
+    @property
+    def any(self) -> bool:
+        """Whether there is any limit."""
+        return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
+
     def beyond(self, lowest: Float[Array, "n y"], highest: Float[Array, "n y"]) -> list[str]:
         """What inputs of n runs of this range would reach beyond their limits; "" if nothing."""
         inputs = slice(-len(self.names), None)

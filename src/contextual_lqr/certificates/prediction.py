@@ -11,10 +11,12 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.certificates.limits import InputBounds, InputLimits
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
 from contextual_lqr.lqr.rollout import rollout
 from contextual_lqr.lqr.solve import solve
+from contextual_lqr.lqr.stationary import Policy, StationaryPolicy
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 
 _LARGEST = 1e150  # a run that explodes is followed no further than this
@@ -25,6 +27,7 @@ class ClosedLoopPrediction:
     """The band of states and inputs over runs: low, middle and high, and what the estimate expects.
 
     Each run has a Θ and a noise level of its own, drawn from the posterior, and its own shocks.
+    `saturated` is the share of steps in which an input is at its limit.
     """
 
     policy: LinearPolicy
@@ -34,6 +37,7 @@ class ClosedLoopPrediction:
     expected_inputs: Float[Array, "steps m"]
     costs: Float[Array, " runs"]
     exploded: int
+    saturated: float = 0.0
 
 
 def predict_closed_loop(
@@ -42,8 +46,8 @@ def predict_closed_loop(
     start: ArrayLike,
     rng: np.random.Generator,
     *,
-    policy: LinearPolicy | None = None,
-    input_bounds: tuple[ArrayLike, ArrayLike] | None = None,
+    policy: Policy | None = None,
+    input_bounds: InputBounds | None = None,
     runs: int = 500,
     band: float = 0.9,
 ) -> ClosedLoopPrediction:
@@ -59,12 +63,18 @@ def predict_closed_loop(
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
     if policy is None:
         policy = solve(belief.system, cost, check=True).policy
+    if isinstance(policy, StationaryPolicy):
+        policy = policy.over(cost.horizon - 1)
     drawn = belief.draw(runs, rng)
     deviations = np.sqrt(np.einsum("nii->ni", drawn.noise))
     shocks = deviations[:, None] * rng.standard_normal((runs, len(policy.gains), d))
-    limits: dict[str, Any] = {"input_bounds": input_bounds, "largest": _LARGEST}
-    played = rollout(policy, drawn, x, shocks, **limits)
-    expected = rollout(policy, belief.system, x, np.zeros(shocks.shape[1:]), **limits)
+    limits = InputLimits(
+        (-np.inf, np.inf) if input_bounds is None else input_bounds, cost.R.shape[-1]
+    )
+    options: dict[str, Any] = {"input_bounds": (limits.low, limits.high), "largest": _LARGEST}
+    played = rollout(policy, drawn, x, shocks, **options)
+    expected = rollout(policy, belief.system, x, np.zeros(shocks.shape[1:]), **options)
+    at_limit = (played.inputs <= limits.low) | (played.inputs >= limits.high)
     ends = [(1 - band) / 2, 0.5, (1 + band) / 2]
     return ClosedLoopPrediction(
         policy,
@@ -74,4 +84,5 @@ def predict_closed_loop(
         expected.inputs,
         np.asarray(trajectory_cost(played, cost)),
         int((np.abs(played.states) >= _LARGEST).any((1, 2)).sum()),
+        float(at_limit.any(-1).mean()),
     )

@@ -1,9 +1,10 @@
 """What the limits of inputs cost: the clipped controller, played on posterior draws.
 
 A controller u = K x that is clipped to limits is no longer linear, and nothing exact is known of
-its cost. So runs are played twice on each drawn machine, by the same noise: as they would be
-without limits, and clipped. What clipping adds, relative to what the controller costs without
-limits, is averaged over the draws, and taken at their 95 % quantile for the verdict.
+its cost. So runs are played twice on each drawn machine, with the same noise: as they would be
+without limits, and clipped. What clipping adds, as a part of what the run costs without limits, is
+taken over all runs, and at the 95 % quantile of the draws; the worse of the two counts in the
+verdict like any other excess.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.limits import InputLimits
-from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
-from contextual_lqr.lqr.rollout import rollout
+from contextual_lqr.lqr.dynamics import Dynamics
+from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
+from contextual_lqr.lqr.rollout import as_noise, rollout
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 
 RUNS = 4  # of each draw, each with noise of its own
@@ -32,7 +34,7 @@ class Saturation:
     runs, steps
         The shares of the runs and of all steps in which an input is clipped.
     added_cost
-        What clipping adds to the cost, as a part of it, on average.
+        What clipping adds to the cost, as a part of it, over all runs.
     likely_added_cost
         The same at the 95 % quantile of the draws.
     """
@@ -42,48 +44,53 @@ class Saturation:
     added_cost: float
     likely_added_cost: float
 
+    @property
+    def excess(self) -> float:
+        """What counts in the verdict: never below 0."""
+        return max(self.added_cost, self.likely_added_cost, 0.0)
+
     def __str__(self) -> str:
         if not self.runs:
             return "no input meets its limit"
-        added = "many times" if self.added_cost > 10 else f"{self.added_cost:.2g} times"
-        if self.added_cost <= 1:
-            added = f"{100 * self.added_cost:.2g} % of"
-        return (
-            f"inputs are at their limits in {self.steps:.1%} of the steps, in {self.runs:.0%} "
-            f"of the runs, which adds {added} the cost"
-        )
+        added = f"costs {self.added_cost:.2g} times as much again"
+        if self.added_cost < 1e-4:
+            added = "adds next to nothing to the cost"
+        elif not self.added_cost <= 10:
+            added = "costs many times as much"
+        elif self.added_cost <= 1:
+            added = f"adds {100 * self.added_cost:.2g} % to the cost"
+        often = f"{self.steps:.1%} of the steps, in {self.runs:.0%} of the runs"
+        return f"inputs are at their limits in {often}, which {added}"
 
 
 def saturation(
     policy: LinearPolicy,
-    drawn: LinearSystem,
+    drawn: Dynamics,
     cost: QuadraticCost,
     start: Float[Array, " d"],
     limits: InputLimits,
-    paid: Float[Array, " n"],
     quantile: float,
     rng: np.random.Generator,
 ) -> Saturation:
-    """The clipped controller on drawn machines, on which it costs `paid` without limits."""
-    if not (np.isfinite(limits.low).any() or np.isfinite(limits.high).any()):
-        return Saturation(0.0, 0.0, 0.0, 0.0)
-    n, steps, d = len(paid), len(policy.gains), len(start)
-    deviations = np.sqrt(np.einsum("nii->ni", drawn.noise))
-    shocks = deviations[:, None] * rng.standard_normal((RUNS, n, steps, d))
-    bounds = (limits.low, limits.high)
+    """The clipped controller on drawn machines."""
+    n, steps, d = len(drawn.A), len(policy.gains), len(start)
+    shocks = as_noise(drawn, rng.standard_normal((RUNS, n, steps, d)))
     free = rollout(policy, drawn, start, shocks, largest=_LARGEST)
+    bounds = (limits.low, limits.high)
     held = rollout(policy, drawn, start, shocks, input_bounds=bounds, largest=_LARGEST)
-    # Where the run is clipped, the clipped input is its limit, and the other is beyond.
     asked = np.einsum("hmd,...hd->...hm", policy.gains, held.states[..., :-1, :])
-    clipped = (asked != held.inputs).any(-1)
-    added = np.asarray(trajectory_cost(held, cost)) - np.asarray(trajectory_cost(free, cost))
+    clipped = (np.clip(asked, *bounds) != asked).any(-1)
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        shares = np.where(clipped.any((0, 2)), added.mean(0) / np.abs(paid), 0.0)
+        paid = np.abs(np.asarray(trajectory_cost(free, cost)))
+        added = np.asarray(trajectory_cost(held, cost)) - paid
+        # Draws on which no limit is met add nothing, also if their runs explode.
+        added = np.where(clipped.any(-1), added, 0.0)
+        shares = np.where(clipped.any((0, 2)), added.mean(0) / paid.mean(0), 0.0)
+        whole = float(added.mean() / paid.mean()) if clipped.any() else 0.0
     shares = np.where(np.isnan(shares), np.inf, shares)
-    likely = float(np.quantile(shares, quantile, method="higher"))
     return Saturation(
         float(clipped.any(-1).mean()),
         float(clipped.mean()),
-        float(shares.mean()),
-        max(likely, 0.0),
+        np.inf if np.isnan(whole) else whole,
+        float(np.quantile(shares, quantile, method="higher")),
     )

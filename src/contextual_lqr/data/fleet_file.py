@@ -3,7 +3,7 @@
     [states], [inputs], [contexts]    names, in order, each with its unit and bounds
     [outputs], [measured]             what is measured instead of a state, and disturbances
     [context_map]                     kind "features" or "block"
-    [task]                            horizon, start
+    [task]                            horizon (none: machines run on and on), start
     [cost]                            Q, R, final_Q, target, integral
     [learning]                        noise_level, regularisation
     [known]                           rows of [A, B] that need not be learnt
@@ -271,15 +271,25 @@ class FleetFile:
 
     # -- the task ----------------------------------------------------------------------------------
 
-    def _horizon(self, given: int | None) -> int:
+    def _horizon(self, given: int | None) -> int | None:
         value = self.table("task").get("horizon") if given is None else given
         if type(value) is int and 2 <= value <= LONGEST_HORIZON:
             return value
-        if "task" in self.content:
-            said = "missing" if value is None else shown(value)
-            what = f"a whole number of at least 2 and at most {LONGEST_HORIZON:,}"
-            self.errors.add(("task", "horizon"), f"horizon must be {what}, and is {said}")
+        if value is None:  # one constant gain, for machines that run on and on
+            self._check_endless()
+            return None
+        what = f"a whole number of at least 2 and at most {LONGEST_HORIZON:,}"
+        self.errors.add(("task", "horizon"), f"horizon must be {what}, and is {shown(value)}")
         return 2
+
+    def _check_endless(self) -> None:
+        """Refuse what only an episode has."""
+        if "final_Q" in self.table("cost"):
+            what = "final_Q is for the last state of an episode: add horizon to [task]"
+            self.errors.add(("cost", "final_Q"), what)
+        if constant := [one.name for one in self.states if one.constant]:
+            what = "always 1, which no constant gain can bring to 0: add horizon to [task]"
+            self.errors.add(("states", constant[0]), f"{constant[0]} is {what}")
 
     def _start(self) -> Array:
         place, given = ("task", "start"), self.table("task").get("start", {})

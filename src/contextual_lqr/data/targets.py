@@ -9,11 +9,12 @@ from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.data.description import Quantity
-from contextual_lqr.data.sources import read_numbers
 
 
 def read_targets(path: Path, states: tuple[Quantity, ...]) -> Array:
     """One row a step, a column for each state that has a target; 0 for the others."""
+    from contextual_lqr.data.sources import read_numbers
+
     table = read_numbers(path)
     known = {one.name: i for i, one in enumerate(states) if not one.constant}
     names = [name for name in table if name != "step"]

@@ -17,7 +17,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_discrete_lyapunov
 
-from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.machine import MachineBelief, as_system
 from contextual_lqr.certificates.limits import InputBounds
 from contextual_lqr.checks import as_numbers, read_only, require
 from contextual_lqr.deployment.at_rest import UNHELD, at_rest
@@ -208,6 +208,15 @@ class Controller(Displayed):
         """Set the integrators to zero, as before the first step."""
         self._integral, self.saturated = np.zeros(len(self._integral)), False
 
+    def share_growing(self, systems: LinearSystem) -> float:
+        """On which share of these machines the loop with its integrators does not decay."""
+        task, grows = self._task, []
+        for A, B in zip(systems.A, systems.B, strict=True):
+            larger, _ = task.with_integrators(*task.parts(as_system(np.hstack((A, B)), 0 * A))[:2])
+            loop = larger.A + larger.B @ self.gain
+            grows.append(bool(np.abs(np.linalg.eigvals(loop)).max() >= 1))
+        return float(np.mean(grows))
+
     def moments(self, noise: Float[Array, "d d"]) -> Float[Array, "y y"]:
         """E[y yᵀ] of the loop in the long run under this noise, y = [x; u] with the constants."""
         task, m = self._task, len(self.gain)
@@ -282,9 +291,7 @@ class Controller(Displayed):
             facts["target"] = _said(list(self.target), self._target)
         if self.integral:
             facts["integral"] = ", ".join(self.integral)
-        limits = self._task.limits
-        bounded = np.isfinite(limits.low).any() or np.isfinite(limits.high).any()
-        return {**facts, "limits": "yes" if bounded else "none"}
+        return {**facts, "limits": "yes" if self._task.limits.any else "none"}
 
 
 def _said(names: list[str], values: Float[Array, " held"]) -> str:

@@ -99,11 +99,8 @@ def simulate(
     x = as_states("start", start, system.state_size)
     policy = _with_steps(policy, system, steps)
     batch, bound = _checked(policy, system, x, state_bound)
-    shocks = rng.standard_normal((*batch, policy.gains.shape[-3], system.state_size))
-    if system.steps is None:
-        shocks = np.einsum("...ij,...hj->...hi", system.noise_factor, shocks)
-    else:
-        shocks = apply(system.noise_factor, shocks)  # one for each step
+    drawn = rng.standard_normal((*batch, policy.gains.shape[-3], system.state_size))
+    shocks = as_noise(system, drawn)
     return _played(policy, system, x, shocks, batch, None, input_bounds, bound)
 
 
@@ -178,6 +175,15 @@ def rollout_live(
         states.append(x)
         inputs.append(u)
     return Trajectory(np.array(states), np.array(inputs).reshape(-1, system.input_size))
+
+
+def as_noise(
+    system: Dynamics, drawn: Float[Array, "*batch steps d"]
+) -> Float[Array, "*batch steps d"]:
+    """Standard normal numbers as noise of the system."""
+    if system.steps is None:
+        return np.asarray(np.einsum("...ij,...hj->...hi", system.noise_factor, drawn))
+    return apply(system.noise_factor, drawn)  # one for each step
 
 
 def _with_steps(

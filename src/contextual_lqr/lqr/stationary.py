@@ -110,6 +110,15 @@ class StationaryCost(Displayed):
         shapes = {"Q": self.Q.shape[:-2], "R": self.R.shape[:-2]}
         return broadcast_batches(shapes | {"N": () if self.N is None else self.N.shape[:-2]})
 
+    def floor(self, start: Float[Array, " d"], noise: Float[Array, "d d"]) -> float:
+        """What every machine costs at least: the noise of a step, and with a discount the start."""
+        if self.N is not None:
+            return 0.0
+        if self.discount == 1:
+            return float(np.vdot(self.Q, noise))
+        more = self.discount / (1 - self.discount)
+        return float(start @ self.Q @ start + more * np.vdot(self.Q, noise))
+
     def over(self, horizon: int) -> QuadraticCost:
         """The same weights for an episode of `horizon` states; a discount of 1 only."""
         require(self.discount == 1, "an episode has no discount: its cost must have discount 1")
@@ -179,3 +188,17 @@ class StationaryPolicy(Displayed):
     def _facts(self) -> dict[str, object]:
         *batch, m, d = self.gain.shape
         return {"states": d, "inputs": m, **batch_fact(tuple(batch))}
+
+
+Cost = QuadraticCost | StationaryCost
+Policy = LinearPolicy | StationaryPolicy
+
+
+def gains_of(policy: Policy) -> Array:
+    """The gains of either kind of policy: (..., steps, m, d), or (..., m, d)."""
+    return policy.gain if isinstance(policy, StationaryPolicy) else policy.gains
+
+
+def policy_for(cost: Cost, gains: Array) -> Policy:
+    """The policy of these gains, of the kind that this cost is for."""
+    return StationaryPolicy(gains) if isinstance(cost, StationaryCost) else LinearPolicy(gains)

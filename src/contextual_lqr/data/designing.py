@@ -1,0 +1,165 @@
+"""Controllers from a fitted fleet: for its task, or for another without fitting anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.certificates.certificate import REFUSED_INSTABILITY, Certificate
+from contextual_lqr.certificates.certify import certify_many
+from contextual_lqr.certificates.extrapolation import extrapolations
+from contextual_lqr.checks import as_numbers, as_symmetric, require, require_semi_definite
+from contextual_lqr.data.description import FleetDescription, Quantity
+from contextual_lqr.deployment.controller import Controller
+from contextual_lqr.errors import InputError, UnsolvableError
+from contextual_lqr.lqr.stationary import Cost, StationaryCost
+
+if TYPE_CHECKING:
+    from contextual_lqr.data.fitting import FittedFleet
+
+Weights = Mapping[str, float] | ArrayLike
+
+_DRAWS = 200  # on which a loop with integrators is tried
+
+
+def design_many(
+    fitted: FittedFleet,
+    contexts: Sequence[Any] | Mapping[str, Any],
+    description: FleetDescription | None = None,
+    cost: Cost | None = None,
+    start: ArrayLike | None = None,
+    **options: Any,
+) -> list[Certificate]:
+    """Certificates for machines of a fitted fleet; where too many stand out, none is trusted."""
+    task = fitted.description if description is None else description
+    if not fitted.decoder.rows:
+        raise InputError("the fleet has learnt from no log yet: fit one first")
+    found = certify_many(
+        fitted.decoder,
+        contexts,
+        task.cost if cost is None else cost,
+        task.start if start is None else start,
+        **{"beta": "regression", "input_bounds": task.input_bounds, "states": task.state_names}
+        | options,
+    )
+    if cost is None and task.runs_to_a_set_point:
+        found = [_held(fitted, task, one, label) for one, label in _labelled(found, options)]
+    doubt = fitted.doubt
+    return [
+        replace(one, verdict="caution", reason=f"{doubt}; {one.reason}")
+        if doubt and one.verdict == "trust"
+        else one
+        for one in found
+    ]
+
+
+def _labelled(
+    found: list[Certificate], options: Mapping[str, Any]
+) -> Iterable[tuple[Certificate, str | None]]:
+    return zip(found, options.get("machine") or [None] * len(found), strict=True)
+
+
+def _held(
+    fitted: FittedFleet, task: FleetDescription, one: Certificate, label: str | None
+) -> Certificate:
+    """No more than is right of the loop with its integrators, on posterior draws."""
+    belief = fitted.decoder.machine(one.context, label)
+    try:
+        made = Controller.of(belief, task.control_task())
+    except (InputError, UnsolvableError) as error:
+        return replace(one, verdict="do not use", reason=f"{error}; {one.reason}")
+    grow = made.share_growing(belief.draw(_DRAWS, np.random.default_rng(0)))
+    if not grow:
+        return one
+    said = f"the loop with its integrators grows on {grow:.1%} of the posterior draws"
+    bad = grow > REFUSED_INSTABILITY or one.verdict == "do not use"
+    return replace(one, verdict="do not use" if bad else "caution", reason=f"{said}; {one.reason}")
+
+
+def controller_for(
+    fitted: FittedFleet,
+    context: Any,
+    machine: str | None,
+    cost: StationaryCost | None = None,
+    target: Any = None,
+    integral: Any = None,
+) -> Controller:
+    """The controller that runs on and on on a machine within the bounds and the data."""
+    decoder = fitted.decoder
+    belief, outside = decoder.machine(context, machine), decoder.context_map.outside(context)
+    require(not outside, f"{outside}: no controller is made for it")
+    task = fitted.description.control_task(cost, target=target, integral=integral)
+    made = Controller.of(belief, task)
+    G, moments = decoder.context_map.matrix(context), made.moments(decoder.noise_estimate)
+    (far,) = extrapolations(decoder, G[None], moments[None])
+    require(far.place != "outside the data", f"{far}: no controller is made for it")
+    return made
+
+
+def retuned(
+    task: FleetDescription,
+    Q: Weights | None = None,
+    R: Weights | None = None,
+    target: Mapping[str, float] | Array | None = None,
+    horizon: int | None = None,
+    integral: Sequence[str] | Mapping[str, float] | None = None,
+) -> FleetDescription:
+    """The same fleet with other weights, another target or another horizon.
+
+    Weights are numbers in order, by name (the others are then 0), or a matrix. A target is by name,
+    held throughout, or a row a step of an episode, which needs a state that is always 1. Integrals
+    are of states by name, with weights if they are given.
+    """
+    changes: dict[str, Any] = {}
+    if Q is not None:
+        changes["Q"] = changes["final_Q"] = _matrix("Q", Q, task.states)
+    if R is not None:
+        changes["R"] = R_new = _matrix("R", R, task.inputs)
+        scale = np.linalg.eigvalsh(R_new)
+        require(scale[0] > 1e-12 * scale[-1], "R is singular: every input must cost something")
+    task = replace(task, **changes)
+    if horizon is not None:
+        task = task.with_horizon(horizon)
+    if integral is not None:
+        weights = integral if isinstance(integral, Mapping) else dict.fromkeys(integral)
+        task = replace(task, integral=dict(weights))
+    if target is None:
+        return task
+    if isinstance(target, Mapping):
+        task = replace(task, set_point=dict(target))
+    if task.horizon is None:
+        require(isinstance(target, Mapping), "a target with a row a step needs a horizon")
+        return task
+    require(
+        any(one.constant for one in task.states),
+        "the target of an episode needs a state that is always 1",
+    )
+    if isinstance(target, Mapping):
+        known = {one.name for one in task.states if not one.constant}
+        require(target.keys() <= known, f"a target is for states: {', '.join(sorted(known))}")
+        rows = [[float(target.get(one.name, 0.0)) for one in task.states]]
+    else:
+        rows = as_numbers("target", target, "(H, d)", 2).tolist()
+    targets = np.array(rows)[np.minimum(np.arange(task.horizon), len(rows) - 1)]
+    return replace(task, targets=targets)
+
+
+def _matrix(name: str, given: Weights, over: tuple[Quantity, ...]) -> Array:
+    names = [one.name for one in over]
+    if isinstance(given, Mapping):
+        odd = [one for one in given if one not in names]
+        require(not odd, f"{name} has an unknown name, {odd[:1]}; there are {', '.join(names)}")
+        given = [float(given.get(one, 0.0)) for one in names]
+    weights = as_numbers(name, given, "(n,) or (n, n)", 1)
+    weights = np.diag(weights) if weights.ndim == 1 else weights
+    n = len(over)
+    listed = f"{n} numbers ({', '.join(names)})"
+    require(weights.shape == (n, n), f"{name} must be {listed}, or a matrix of {n} by {n}")
+    weights = as_symmetric(name, weights)
+    require_semi_definite(name, weights)
+    return weights

@@ -1,0 +1,63 @@
+"""What limits of inputs cost: what the certificate says, beside many runs of the true machine."""
+
+import numpy as np
+import pytest
+from numpy.random import Generator, default_rng
+
+from contextual_lqr import Decoder, LinearSystem, Trajectory, certify, solve, trajectory_cost
+from contextual_lqr.fleets import cart_pole, true_system
+from contextual_lqr.lqr.rollout import rollout
+
+FLEET = cart_pole()
+CONTEXT = {"cart_mass": 1.0, "pole_mass": 0.2, "length": 1.0}
+
+
+def logged(rng: Generator, machines: int) -> Decoder:
+    """Cart-poles held by good controllers, with some dither."""
+    decoder = Decoder(FLEET.context_map, noise_level=FLEET.noise_level, deviations=None)
+    for _ in range(machines):
+        context = FLEET.sample_context(rng)
+        system = true_system(FLEET, context)
+        gain = solve(system, FLEET.cost).policy.gains[0]
+        states, inputs = [np.array(FLEET.start) * rng.normal(size=4)], []
+        for _ in range(30):
+            inputs.append(gain @ states[-1] + 0.3 * rng.normal(size=1))
+            shock = system.noise_factor @ rng.normal(size=4)
+            states.append(system.A @ states[-1] + system.B @ inputs[-1] + shock)
+        decoder.update(context, Trajectory(states, inputs))
+    return decoder
+
+
+def true_cost(policy: object, system: LinearSystem, limit: float, rng: Generator) -> float:
+    """Of 4000 runs, clipped."""
+    shocks = rng.standard_normal((4000, FLEET.cost.horizon - 1, 4)) @ system.noise_factor.T
+    runs = rollout(
+        policy,  # type: ignore[arg-type]
+        system,
+        FLEET.start,
+        shocks,
+        input_bounds=(-limit, limit),
+        largest=1e50,
+    )
+    return float(np.mean(trajectory_cost(runs, FLEET.cost)))
+
+
+@pytest.mark.parametrize("share", [3.0, 5.0])
+def test_the_cost_of_a_weak_motor_is_predicted(share: float) -> None:
+    """A third and a fifth of what the controller would use on the cart-pole: within 10 %."""
+    decoder, truth = logged(default_rng(0), 60), true_system(FLEET, CONTEXT)
+    free = certify(decoder, CONTEXT, FLEET.cost, FLEET.start, bounds=False)
+    limit = float(np.abs(free.policy.gains[0] @ FLEET.start).max()) / share
+    weak = certify(
+        decoder, CONTEXT, FLEET.cost, FLEET.start, input_bounds=(-limit, limit), bounds=False
+    )
+    assert weak.saturation is not None
+    assert weak.saturation.runs == 1.0
+    paid = true_cost(weak.policy, truth, limit, default_rng(1))
+    assert weak.predicted_cost == pytest.approx(paid, rel=0.1)
+    assert weak.verdict != "trust"
+    wide = certify(
+        decoder, CONTEXT, FLEET.cost, FLEET.start, input_bounds=(-9.0, 9.0), bounds=False
+    )
+    assert (wide.verdict, wide.predicted_cost) == (free.verdict, free.predicted_cost)
+    assert str(wide.saturation) == "no input meets its limit"
