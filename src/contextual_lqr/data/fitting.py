@@ -27,8 +27,10 @@ from contextual_lqr.checks import require
 from contextual_lqr.data.collector import Collector
 from contextual_lqr.data.description import FleetDescription, History
 from contextual_lqr.data.designing import controller_for, design_many
+from contextual_lqr.data.history_choice import choose_history
 from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
+from contextual_lqr.data.sampled_runs import sampled_runs
 from contextual_lqr.data.screening import LogReport, Quarantine, joined_ranges
 from contextual_lqr.data.sources import as_one_part, cut_in_parts, find_sources
 from contextual_lqr.data.survey import LogSurvey, Surveyor
@@ -292,6 +294,10 @@ def fit(
     try:
         whole = sort or description.layout.time is not None  # steps are counted from row to row
         parts = cut_in_parts(sources, sort=whole)
+        choice = None
+        if description.history is not None:
+            choice = choose_history(description, sampled_runs(description, parts, sort=whole))
+            description = description.with_history(choice.outputs, choice.delay)
         before = None if into is None else into.decoder
         known = Digests() if before is None else before.evidence
         learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)
@@ -305,6 +311,7 @@ def fit(
             collected.stopped = True  # threads that still read end soon
         learning.finish(learnt)
         decoder, report = learnt.decoder, learnt.report
+        report.history = choice
         report.require_rows()
         seen = report.context_range
         if into is not None and before is not None:

@@ -22,6 +22,8 @@ from contextual_lqr.files import open_beside, reporting
 if TYPE_CHECKING:
     import polars as pl
 
+    from contextual_lqr.data.history_choice import HistoryChoice
+
 PLACES = 5  # how many are named for each kind of fault
 
 Faults = dict[str, Array]  # reason -> a truth value for each row
@@ -182,6 +184,7 @@ class LogReport:
     context_range: dict[str, tuple[float, float]] = field(default_factory=dict)
     quarantine: str | None = None
     tables: TableReport = field(default_factory=TableReport)
+    history: HistoryChoice | None = None  # what a sample says of it, if states are made of outputs
 
     @property
     def bad_rows(self) -> int:
