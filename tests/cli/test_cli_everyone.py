@@ -125,7 +125,7 @@ def test_the_examples_can_be_typed(
     monkeypatch.chdir(tmp_path)
     for file in ("fleet.toml", "fleet.decoder", "here.decoder", "there.decoder"):
         Path(file).touch()
-    for file in ("new.csv", "machines.csv"):
+    for file in ("new.csv", "machines.csv", "log.csv"):
         Path(file).touch()
     for example in cli._COMMANDS[name][2].splitlines():
         if example.startswith("contextual-lqr"):

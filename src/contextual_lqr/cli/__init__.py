@@ -47,12 +47,13 @@ _COMMANDS = {  # group, what it does, an example
     "new": (
         _FLEET,
         "Write a fleet's description, with comments, to change to yours.",
-        "contextual-lqr new fleet.toml",
+        "contextual-lqr new fleet.toml\n"
+        "contextual-lqr new fleet.toml --from log.csv --contexts machines.csv",
     ),
     "check": (
         _FLEET,
         "Say all that is wrong with a description and its logs.",
-        "contextual-lqr check fleet.toml 'logs/*.parquet'",
+        "contextual-lqr check fleet.toml 'logs/*.parquet' -o check.html",
     ),
     "fit": (
         _FLEET,

@@ -49,7 +49,7 @@ def fit(
     description
         The fleet's description, fleet.toml.
     logs
-        Parquet or CSV files, folders or globs of them, or minari:ID.
+        Parquet, CSV or Excel files, folders or globs of them, or minari:ID.
     output
         The decoder file to write.
     into

@@ -13,6 +13,7 @@ from cyclopts.validators import Number
 
 from contextual_lqr import kernels
 from contextual_lqr.checks import require
+from contextual_lqr.data.table import KINDS
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
 from contextual_lqr.parallel import Cluster, Workers
@@ -57,7 +58,7 @@ def _readable(path: Path) -> None:
 
 def _decoder(_: object, path: Path | None) -> None:
     """Refuse to write a decoder over what is a log by its name: `-o *.csv` gives the first one."""
-    if path is not None and path.suffix.lower() in (".csv", ".parquet", ".toml"):
+    if path is not None and path.suffix.lower() in (".toml", *KINDS):
         raise ValueError(f"{path} is no name for a decoder file: give another, as fleet.decoder")
 
 

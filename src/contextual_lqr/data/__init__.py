@@ -1,8 +1,9 @@
 """From a fleet's logs to a decoder: the description of a fleet, its logs, what they teach."""
 
+from contextual_lqr.data.checking import check_logs, survey_logs
 from contextual_lqr.data.description import FleetDescription, Quantity
 from contextual_lqr.data.first_description import describe_table
-from contextual_lqr.data.fitting import FittedFleet, check_logs, fit, survey_logs
+from contextual_lqr.data.fitting import FittedFleet, fit
 from contextual_lqr.data.fleet_file import TEMPLATE
 from contextual_lqr.data.misfit import MachineReport, MisfitReport
 from contextual_lqr.data.screening import LogReport

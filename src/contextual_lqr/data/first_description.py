@@ -52,9 +52,27 @@ class _Guess:
 
 
 def describe_table(log: str, contexts: str | None = None, *, folder: Path | None = None) -> str:
-    """The text of a description for a table; `contexts` has those of its machines.
+    """Guess a description of a fleet from a table of logs; guesses are marked as guesses.
 
-    `folder` is where the description will be, for the path of the table of contexts.
+    Parameters
+    ----------
+    log
+        A Parquet, CSV or Excel file with a row a step.
+    contexts
+        A table of the machines' contexts, if the log does not have them.
+    folder
+        Where the description will be, for the path of the table of contexts in it.
+
+    Returns
+    -------
+    str
+        The text of a `fleet.toml`.
+
+    Raises
+    ------
+    InputError
+        If a table cannot be read, or has no steps or times, no context, or no two numbers that
+        move.
     """
     import polars as pl
 

@@ -32,8 +32,8 @@ from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
 from contextual_lqr.data.sampled_runs import sampled_runs
 from contextual_lqr.data.screening import LogReport, Quarantine, joined_ranges
-from contextual_lqr.data.sources import as_one_part, cut_in_parts, find_sources
-from contextual_lqr.data.survey import LogSurvey, Surveyor
+from contextual_lqr.data.sources import cut_in_parts, find_sources
+from contextual_lqr.data.table import KINDS
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
@@ -44,7 +44,7 @@ from contextual_lqr.parallel import Workers, in_tree
 FORMAT_VERSION = 1
 MANY = 0.05  # of the machines: more that stand out, and a new one is too likely to be another
 MOST_SET_ASIDE = 1 / 3  # of the machines: where more stand out, it is the model that is wrong
-_OTHER_FILES = {".toml": "a description", ".csv": "a table", ".parquet": "a table"}
+_OTHER_FILES = {".toml": "a description"} | dict.fromkeys(KINDS, "a table")
 
 PathLike = str | os.PathLike[str]
 
@@ -217,7 +217,7 @@ def fit(
     description
         The fleet, or the path of its `fleet.toml`.
     logs
-        Parquet or CSV files, folders or globs of them, or `minari:ID`; one or several.
+        Parquet, CSV or Excel files, folders or globs of them, or `minari:ID`; one or several.
     into
         A fitted fleet to add to. It stays as it is; the result holds both.
     strict
@@ -279,7 +279,7 @@ def fit(
     >>> bool(abs(fleet.decoder.system({"mass": 2.0}).B[1, 0] - 0.05) < 0.01)
     True
     """
-    description, sources = _described(description), find_sources(_listed(logs))
+    description, sources = described(description), find_sources(listed(logs))
     require(
         into is None or isinstance(into, FittedFleet),
         f"into takes a FittedFleet, such as FittedFleet.load makes, not {into!r}",
@@ -334,34 +334,6 @@ def fit(
     return FittedFleet(description, decoder, seen, report, misfit, tuple(dict.fromkeys(stand_out)))
 
 
-def survey_logs(
-    description: FleetDescription | PathLike,
-    logs: PathLike | Sequence[PathLike],
-    *,
-    sort: bool = False,
-    progress: Callable[[float], None] | None = None,
-) -> LogSurvey:
-    """Read logs, report what is wrong, and say what is in them; options as in `fit`."""
-    description, part = _described(description), as_one_part(find_sources(_listed(logs)))
-    surveyor, learning = Surveyor(description), Learning(description, sort=sort)
-    told = None if progress is None else lambda _, share: progress(share)
-    learnt, _ = learning.part(part, told, surveyor.look)
-    learning.finish(learnt)
-    learnt.report.require_rows()
-    return surveyor.survey(learnt.report, learnt.decoder)
-
-
-def check_logs(
-    description: FleetDescription | PathLike,
-    logs: PathLike | Sequence[PathLike],
-    *,
-    sort: bool = False,
-    progress: Callable[[float], None] | None = None,
-) -> LogReport:
-    """Read logs, and report what is wrong with them; options as in `fit`."""
-    return survey_logs(description, logs, sort=sort, progress=progress).report
-
-
 def _alarmed(
     description: FleetDescription, decoder: Decoder, seen: Mapping[str, tuple[float, float]]
 ) -> MisfitReport:
@@ -396,7 +368,8 @@ def _set_aside(
     return left, replace(misfit, set_aside=named)
 
 
-def _described(description: FleetDescription | PathLike) -> FleetDescription:
+def described(description: FleetDescription | PathLike) -> FleetDescription:
+    """The description, read if its path is given."""
     if isinstance(description, FleetDescription):
         return description
     require(
@@ -406,7 +379,8 @@ def _described(description: FleetDescription | PathLike) -> FleetDescription:
     return FleetDescription.read(description)
 
 
-def _listed(logs: PathLike | Sequence[PathLike]) -> list[str]:
+def listed(logs: PathLike | Sequence[PathLike]) -> list[str]:
+    """The paths of one log or several."""
     listed = list(logs) if isinstance(logs, Iterable) and not isinstance(logs, str) else [logs]
     try:
         return [os.fspath(log) for log in listed]

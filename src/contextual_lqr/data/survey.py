@@ -87,6 +87,7 @@ class Surveyor:
         self._samples: dict[str, list[Array]] = {name: [] for name in self._names}
         self._contexts: dict[str, tuple[float, ...]] = {}
         self._several: dict[str, None] = {}
+        self._labelled = False  # if not, every episode is a machine of its own, as in `fit`
         self.traces: list[dict[str, Array]] = []
 
     def look(self, batch: Transitions) -> None:
@@ -111,13 +112,13 @@ class Surveyor:
 
     def survey(self, report: LogReport, decoder: Decoder) -> LogSurvey:
         """What was seen, with what a decoder that learnt it says of noise, delay and memory."""
-        about = self._about
+        about, store = self._about, decoder.store
         sample = {
             name: np.concatenate(some or [np.zeros(0)]) for name, some in self._samples.items()
         }
         found = LogSurvey(
             report,
-            machines=len(self._contexts),
+            machines=len(self._contexts) if self._labelled or store is None else len(store),
             minutes=None if about.layout.period is None else self._seconds / 60,
             several_contexts=list(self._several),
             traces=self.traces,
@@ -145,7 +146,7 @@ class Surveyor:
                     by_state.get(one.name) if one.name not in known else None,
                 )
             )
-        if decoder.store is not None and len(decoder.store) > 1:
+        if store is not None and len(store) > 1:
             found.delay, found.history = _suspicions(findings_of(decoder), about)
         return found
 
@@ -169,6 +170,7 @@ class Surveyor:
             )
 
     def _count_machines(self, batch: Transitions, columns: dict[str, Array]) -> None:
+        self._labelled |= batch.rows.machine is not None
         machines, starts = batch.machines(), np.flatnonzero(~batch.follows)
         names = machines[starts].text
         contexts = zip(

@@ -1,0 +1,40 @@
+"""What is wrong with logs, and what is in them, before anything is fitted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.fitting import PathLike, described, listed
+from contextual_lqr.data.learning import Learning
+from contextual_lqr.data.screening import LogReport
+from contextual_lqr.data.sources import as_one_part, find_sources
+from contextual_lqr.data.survey import LogSurvey, Surveyor
+
+
+def survey_logs(
+    description: FleetDescription | PathLike,
+    logs: PathLike | Sequence[PathLike],
+    *,
+    sort: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> LogSurvey:
+    """Read logs, report what is wrong, and say what is in them; options as in `fit`."""
+    description, part = described(description), as_one_part(find_sources(listed(logs)))
+    surveyor, learning = Surveyor(description), Learning(description, sort=sort)
+    told = None if progress is None else lambda _, share: progress(share)
+    learnt, _ = learning.part(part, told, surveyor.look)
+    learning.finish(learnt)
+    learnt.report.require_rows()
+    return surveyor.survey(learnt.report, learnt.decoder)
+
+
+def check_logs(
+    description: FleetDescription | PathLike,
+    logs: PathLike | Sequence[PathLike],
+    *,
+    sort: bool = False,
+    progress: Callable[[float], None] | None = None,
+) -> LogReport:
+    """Read logs, and report what is wrong with them; options as in `fit`."""
+    return survey_logs(description, logs, sort=sort, progress=progress).report
