@@ -22,7 +22,7 @@ from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.belief.schedule import ScheduleBelief, plausible_schedules
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge, lowered
 from contextual_lqr.certificates.extrapolation import farthest, outside
-from contextual_lqr.certificates.fleet_check import fleet_check
+from contextual_lqr.certificates.fleet_check import fleet_check, without_check
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
     FARTHER,
@@ -289,6 +289,8 @@ class _Task:
         moments = _usual_moments(machines.centre, reach.noise, gains, x)
         run = run_range(machines.centre, reach.noise, gains, x)
         beyond = [[outside(decoder.context_map, one) for one in contexts]]
+        if (unchecked := without_check(decoder)) is not None:
+            beyond.append([unchecked] * n)
         if self.limits is not None:
             beyond.append(self.limits.beyond(*run))
         if decoder.logged is not None:

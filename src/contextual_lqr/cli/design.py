@@ -19,6 +19,7 @@ from contextual_lqr.certificates.certify import certify_many
 from contextual_lqr.certificates.limits import LOGGED
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, own_data, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
+from contextual_lqr.cli.schedules import along_schedule
 from contextual_lqr.cli.terminal import Console, Progress, percent, print_text
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
@@ -34,6 +35,7 @@ def design(
     *,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
     contexts: OptionalFile = None,
+    schedule: OptionalFile = None,
     machine: str | None = None,
     horizon: int | None = None,
     beta: Literal["regression", "determinant"] = "regression",
@@ -57,6 +59,9 @@ def design(
     contexts
         A table (CSV or Parquet) with a machine a row; a column `machine` names them, and what was
         logged under that name and context counts.
+    schedule
+        A table with a step a row: one machine whose context changes during the episode; --context
+        gives what stays.
     machine
         The label of a machine in the logs: what it has shown itself counts, too.
     horizon
@@ -82,21 +87,21 @@ def design(
     """
     form = _format(as_json, csv, npz, output)
     if output is not None:
-        require_writable(output, [fleet] if contexts is None else [fleet, contexts])
+        require_writable(output, [one for one in (fleet, contexts, schedule) if one is not None])
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
     _require_logs(fitted, fleet)
-    machines = chosen_machines(fitted, context, contexts, machine)
-    certificates = _certified(
-        fitted,
-        described,
-        machines,
-        beta=beta,
-        delta=delta,
-        draws=draws,
-        bounds=not quick,
-        rng=np.random.default_rng(seed),
-    )
+    options: Any = {"beta": beta, "delta": delta, "draws": draws, "bounds": not quick}
+    options["rng"] = np.random.default_rng(seed)
+    if schedule is None:
+        machines = chosen_machines(fitted, context, contexts, machine)
+        certificates = _certified(fitted, described, machines, **options)
+    else:
+        if contexts is not None or machine is not None:
+            raise InputError("--schedule is for one machine never seen: leave out the others")
+        along = along_schedule(fitted, described, schedule, context, horizon, **options)
+        described, machines, certificates = along
+    certificates = _doubted(fitted, certificates)
     if form is None:
         _show(fitted, described, machines, certificates, beta, delta, quick)
         return
@@ -132,7 +137,7 @@ def _certified(
 ) -> list[Certificate]:
     contexts: Any = machines.contexts or [{}]
     with Progress("certifying", len(machines), "machines") as progress:
-        found = certify_many(
+        return certify_many(
             fitted.decoder,
             contexts,
             described.cost,
@@ -143,6 +148,10 @@ def _certified(
             progress=progress.advance,
             **options,
         )
+
+
+def _doubted(fitted: FittedFleet, found: list[Certificate]) -> list[Certificate]:
+    """No trust where many machines stand out."""
     doubt = fitted.doubt
     return [
         replace(one, verdict="caution", reason=f"{doubt}; {one.reason}")
@@ -218,7 +227,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in row.items():
         if name == "context":
-            flat |= value
+            flat |= value if isinstance(value, dict) else {}
         else:
             flat[name] = " ".join(value) if name == "beyond_logs" else value
     return flat

@@ -35,7 +35,7 @@ class Quantity:
     """One state, input or context: its name, unit and bounds.
 
     A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state
-    or input, if it is given.
+    or input, if it is given. A context that `varies` may change during an episode.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Quantity:
     high: float = math.inf
     constant: bool = False
     scale: float | None = None
+    varies: bool = False
 
     @property
     def size(self) -> float | None:
@@ -130,6 +131,11 @@ class FleetDescription:
     def context_names(self) -> tuple[str, ...]:
         """The values of a context."""
         return tuple(one.name for one in self.contexts)
+
+    @property
+    def varying_names(self) -> tuple[str, ...]:
+        """The values of a context that may change during an episode."""
+        return tuple(one.name for one in self.contexts if one.varies)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:

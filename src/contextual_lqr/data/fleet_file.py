@@ -129,7 +129,7 @@ class FleetFile:
 
     def _quantity(self, kind: str, name: str, about: Any) -> Quantity:
         place = (kind, name)
-        more = {"states": ("scale", "constant"), "inputs": ("scale",)}
+        more = {"states": ("scale", "constant"), "inputs": ("scale",), "contexts": ("varies",)}
         fields = ("unit", "low", "high", *more.get(kind, ()))
         if isinstance(about, str):  # position = "m" is short for { unit = "m" }
             about = {"unit": about}
@@ -146,12 +146,14 @@ class FleetFile:
             self.errors.add(place, f"the bounds of {name} are not in order: {low:g} to {high:g}")
         if not isinstance(unit, str):
             self.errors.add(place, f"the unit of {name} must be text, not {shown(unit)}")
-        if not isinstance(constant, bool):
-            self.errors.add(place, f"constant must be true or false, not {shown(constant)}")
+        varies = about.get("varies", False)
+        for field, value in (("constant", constant), ("varies", varies)):
+            if not isinstance(value, bool):
+                self.errors.add(place, f"{field} must be true or false, not {shown(value)}")
         scale = about.get("scale")
         if scale is not None:
             scale = self.number(place, f"scale of {name}", scale, positive=True)
-        return Quantity(name, str(unit), low, high, constant is True, scale)
+        return Quantity(name, str(unit), low, high, constant is True, scale, varies is True)
 
     def _machine_column(self) -> str | None:
         column = self.table("logs").get("machine")
