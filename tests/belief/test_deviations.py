@@ -17,7 +17,6 @@ from contextual_lqr.belief.deviations import (
     machine_weights,
 )
 from contextual_lqr.belief.machine_factors import (
-    MachineFactors,
     fleet_belief,
     leave_one_out,
     machine_posterior,
@@ -25,6 +24,7 @@ from contextual_lqr.belief.machine_factors import (
     whiten,
     whitened_rows,
 )
+from contextual_lqr.belief.machine_rows import MachineFactors
 
 RIDGE = 1e-6
 
@@ -83,7 +83,7 @@ def simulate(
 def learn(factors: MachineFactors) -> tuple[Deviations, Array, Array, Array]:
     """Deviations, weights, and the U and Θ pooled with them."""
     found = estimate_deviations(factors)
-    weights = machine_weights(factors, found)
+    weights = machine_weights(factors.reduced, found)
     pooled = pool(whitened_rows(factors, found.covariances, found.variances, weights), prior=RIDGE)
     return found, weights, pooled.U, pooled.theta
 

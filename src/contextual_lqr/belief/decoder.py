@@ -24,6 +24,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.changing_machines import ChangingMachines
 from contextual_lqr.belief.decoder_file import FORMAT_VERSION, decoder_state, restored
 from contextual_lqr.belief.decoder_prior import has_prior_sizes, prior_of, shrunk_about
 from contextual_lqr.belief.episodes import machine_labels
@@ -306,6 +307,11 @@ class Decoder(FleetData, Displayed):
         """What each machine has shown, kept apart; None if there is nothing, or it is not kept."""
         return None if self._machines is None else self._machines.store
 
+    @property
+    def changing(self) -> ChangingMachines | None:
+        """The same of machines whose context changes during episodes."""
+        return None if self._machines is None else self._machines.changing
+
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
         return self._decode(self.context_map.matrix(context))
@@ -389,5 +395,6 @@ class Decoder(FleetData, Displayed):
             facts["prior"] = "scales"
         if machines is None:
             return {**facts, "deviations": "none"}
-        facts["machines"] = f"{0 if machines.store is None else len(machines.store):,}"
+        count = sum(0 if some is None else len(some) for some in (self.store, self.changing))
+        facts["machines"] = f"{count:,}"
         return {**facts, "deviations": "estimated" if machines.given is None else "given"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.changing_machines import ChangingMachines
 from contextual_lqr.belief.evidence import Digests
 from contextual_lqr.belief.logged import Logged
 from contextual_lqr.belief.machine_store import MachineStore
@@ -53,6 +54,8 @@ def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
         arrays["logged"] = decoder.logged.array()
     if store is not None:
         arrays |= store.arrays()
+    if machines is not None and machines.changing is not None:
+        arrays |= machines.changing.arrays()
     return state, arrays
 
 
@@ -118,4 +121,7 @@ def _restored(
     if state["machines"] and decoder._machines is not None:
         states, inputs = state["machines"]
         decoder._machines.store = MachineStore.from_arrays(states, inputs, dict(arrays))
+        if "changing_factors" in arrays:
+            changing = ChangingMachines.from_arrays(p, states, inputs, arrays)
+            decoder._machines.changing = changing
     return decoder

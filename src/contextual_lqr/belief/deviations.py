@@ -38,11 +38,11 @@ from scipy.stats import chi2
 from scipy.stats import f as f_distribution
 
 from contextual_lqr.belief.machine_factors import (
-    MachineFactors,
     noise_factor,
     solve_lower,
     square_root,
 )
+from contextual_lqr.belief.machine_rows import MachineFactors, MachineRows
 from contextual_lqr.checks import require
 
 _MACHINES = 1000  # of which S is estimated; more would not change it by what matters
@@ -75,6 +75,7 @@ class Deviations:
 
 def estimate_deviations(
     factors: MachineFactors,
+    changing: MachineRows | None = None,
     *,
     known: Float[Array, "d p"] | None = None,
     skip: Bool[Array, " d"] | None = None,
@@ -85,17 +86,23 @@ def estimate_deviations(
     """S_r, σ_r² and the degrees of freedom of the deviations, for each row r.
 
     `robust` sets aside machines far beyond the others. `shrinkage` is κ, how many machines the
-    prior of S_r is worth. A row of `known` that is finite is the true θ_r: S_r is 0 unless the data
-    contradict it. Rows to `skip` have S_r = 0 untested. Of many machines, `rng` draws some.
+    prior of S_r is worth. `changing` are machines whose context changes. A row of `known` that is
+    finite is the true θ_r: S_r is 0 unless the data contradict it. Rows to `skip` have S_r = 0
+    untested. Of many machines, `rng` draws some.
     """
-    require(len(factors), "there must be a machine to learn from")
-    N, p, y = factors.maps.shape
+    constant = len(factors)
+    N = constant + (0 if changing is None else len(changing))
+    require(N, "there must be a machine to learn from")
+    _, p, y = factors.maps.shape
     d = factors.F.shape[2]
-    some = factors
+    chosen = np.arange(N)
     if N > _MACHINES:
         rng = rng or np.random.default_rng(0)
-        some = factors[np.sort(rng.choice(N, _MACHINES, replace=False))]
-    X = some.R @ some.maps.transpose(0, 2, 1)
+        chosen = np.sort(rng.choice(N, _MACHINES, replace=False))
+    some = factors[chosen[chosen < constant]].reduced
+    if changing is not None:
+        some = some.beside(changing[chosen[chosen >= constant] - constant])
+    X = some.X
     theta, S, variances = np.zeros((d, p)), np.zeros((d, y, y)), np.zeros(d)
     degrees, p_values = np.full(d, np.inf), np.ones(d)
     for r in range(d):
@@ -103,7 +110,7 @@ def estimate_deviations(
         design, f = X, some.F[:, :, r]
         if known is not None and given:
             design, f = X[:, :, :0], f - X @ known[r]
-        row = _Row(some.R, design, f, float(some.rss[:, r].sum()), some.rows)
+        row = _Row(some.R, design, f, float(some.rss[:, r].sum()), some.told, some.spare)
         fit, p_values[r] = row.one_law()
         if p_values[r] < _LEVEL and not (skip is not None and skip[r]):
             deviating, heaviness = row.fit(shrinkage, robust)
@@ -118,17 +125,15 @@ def estimate_deviations(
     return Deviations(theta, S, variances, degrees, np.abs(p_values), len(some))
 
 
-def machine_weights(factors: MachineFactors, found: Deviations) -> Float[Array, "N d"]:
+def machine_weights(factors: MachineRows, found: Deviations) -> Float[Array, "N d"]:
     """w_ir: 1 for a machine within the tails of the fleet, nearly 0 for one far beyond them."""
     weights = np.ones((len(factors), len(found.theta)))
     for r in np.flatnonzero(found.covariances.any((1, 2))):
-        mean = np.einsum("npy,p->ny", factors.maps, found.theta[r])
-        f = factors.F[:, :, r] - np.einsum("nqy,ny->nq", factors.R, mean)
+        f = factors.F[:, :, r] - factors.X @ found.theta[r]
         sigma = np.sqrt(found.variances[r])
         L = noise_factor(factors.R @ square_root(found.covariances[r]) / sigma)
         distances = np.square(solve_lower(L, f[:, :, None] / sigma)).sum((1, 2))
-        sizes = np.minimum(factors.rows, f.shape[1])
-        weights[:, r] = _weights(distances, sizes, float(found.degrees[r]), found.machines)
+        weights[:, r] = _weights(distances, factors.told, float(found.degrees[r]), found.machines)
     return weights
 
 
@@ -159,15 +164,16 @@ class _Fit(NamedTuple):
 class _Row:
     """The regression of one row r of [A, B] on the factors of many machines."""
 
-    def __init__(self, R: Array, X: Array, f: Array, rss: float, rows: Array) -> None:
-        q = R.shape[1]
+    def __init__(
+        self, R: Array, X: Array, f: Array, rss: float, sizes: Array, spare: Array
+    ) -> None:
         self.R, self.X, self.f, self.rss = R, X, f, rss
-        self.sizes = np.minimum(rows, q)
+        self.sizes = sizes
         # Independent columns only: then REML needs no prior, and Q is orthonormal.
         self.columns = _directions(X)
         self.X = X @ self.columns
         self.between = float(self.sizes.sum()) - self.X.shape[2]
-        self.within = float(np.maximum(rows - q, 0).sum())
+        self.within = float(spare.sum())
         size = float(np.square(f).sum()) / max(self.f.size, 1)
         self.floor = max(_NOISELESS**2 * size, float(np.finfo(float).tiny))
         # From a T too large Fisher's steps are those of EM; from one too small they overshoot.

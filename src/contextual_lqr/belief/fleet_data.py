@@ -38,7 +38,7 @@ from contextual_lqr.belief.prior import Prior, as_scales, with_known_rows
 from contextual_lqr.belief.regression import as_known_rows, as_noise_level, as_regularisation
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import as_numbers, require
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Schedule
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import Trajectory
 
@@ -103,7 +103,7 @@ class FleetData(PooledRows, Locked):
         Parameters
         ----------
         context
-            The context of the machine that played it.
+            The context of the machine that played it, or a `Schedule` if that changed.
         trajectory : Trajectory
             What was played.
         machine : str, optional
@@ -124,6 +124,16 @@ class FleetData(PooledRows, Locked):
                 f"{trajectory.states.shape}; update_many takes many"
             )
         context_map = sized_for(self.context_map, trajectory, "the trajectory")
+        if isinstance(context, Schedule):
+            x, u, steps = trajectory.states, trajectory.inputs, len(trajectory)
+            require(
+                len(context) == steps,
+                f"the trajectory has {steps} steps, but the schedule {len(context)} contexts",
+            )
+            sides = (list(x[:-1].T), list(u.T), list(x[1:].T))
+            options: Any = {"machine": machine, "allow_repeats": allow_repeats}
+            self.update_columns(context.contexts, *sides, episodes=1, changing=True, **options)
+            return
         G = context_map.matrix(context)[None]
         self._learn_episodes(context_map, G, [alone(trajectory)], [machine], allow_repeats)
 
@@ -245,12 +255,15 @@ class FleetData(PooledRows, Locked):
         machine: str | Sequence[str | None] | RowLabels | None = None,
         allow_repeats: bool = False,
         digests: UInt64[Array, " stretches"] | None = None,
+        changing: bool = False,
     ) -> None:
         """`update_rows` for a table's columns, d, m and d of them, of one length.
 
         If rows are `chosen`, by their places, the others are as if they were not there; `contexts`
         then is a mapping from names to arrays. Whoever gives `digests` of what the rows are of has
-        seen to it that it is new, or may be learnt again.
+        seen to it that it is new, or may be learnt again. `changing` says that the context of a
+        machine changes from row to row: its rows, or without labels those that follow on each
+        other, are then those of one machine nevertheless.
         """
         context_map, sizes = self.context_map, (len(states), len(inputs))
         if (context_map.states, context_map.inputs) != sizes:
@@ -262,7 +275,7 @@ class FleetData(PooledRows, Locked):
         require(not masked, "a column has masked values: fill them or leave them out")
         labels = RowLabels.of(machine, len(states[0]))
         table = StepTable(context_map, contexts, labels, states, inputs, next_states, chosen)
-        waits = digests is not None and self._may_wait
+        waits = digests is not None and self._may_wait and not changing
         limit = self._limit(*states, *next_states)
         logged = Logged.of_table(table, limit) if waits else None
         if digests is not None and logged is not None:
@@ -291,7 +304,7 @@ class FleetData(PooledRows, Locked):
         self._note(logged)
         self._digests.add(digests)
         if self._machines is not None:
-            self._machines.add_table(table, limit)
+            self._machines.add_table(table, limit, changing)
 
     def _note(self, logged: Logged | None) -> None:
         if logged is not None:

@@ -9,6 +9,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.changing_machines import ChangingMachines
+from contextual_lqr.belief.factors import triangle
 from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.prior import Prior
@@ -36,12 +38,14 @@ class FleetMachines:
         else:
             self.given = ModelUncertainty(deviations).covariances
         self.store: MachineStore | None = None
+        self.changing: ChangingMachines | None = None  # those whose context changes
         self._population: Population | None = None
 
     def copy(self) -> FleetMachines:
         """The same, independent."""
         twin = object.__new__(FleetMachines)
         twin.given, twin.store, twin._population = self.given, self.store, self._population
+        twin.changing = None if self.changing is None else self.changing.copy()
         if twin.store is not None:
             twin.store = twin.store.copy()
         return twin
@@ -59,12 +63,18 @@ class FleetMachines:
         if twin.store is not None:
             kept = [i for i, label in enumerate(self.labels) if label not in labels]
             twin.store = twin.store.some(kept)
+        if twin.changing is not None:
+            left = [i for i, label in enumerate(twin.changing.labels) if label not in labels]
+            twin.changing = twin.changing.some(left) if left else None
         return twin
 
     def pooled(self, context_map: ContextMap) -> tuple[Float[Array, "k k"], int]:
         """The factor of all rows [z x'], z = G y, and how many they are."""
-        store = self.store or self._changing(context_map)
-        return store.pooled(context_map), store.rows
+        store = self.store or self._written(context_map)
+        if self.changing is None:
+            return store.pooled(context_map), store.rows
+        both = triangle(store.pooled(context_map), self.changing.pooled())
+        return both, store.rows + self.changing.rows
 
     @property
     def rows(self) -> int:
@@ -73,18 +83,31 @@ class FleetMachines:
 
     def add_episodes(self, context_map: ContextMap, *episodes: Any) -> None:
         """Hold what each machine has shown in its episode, as `MachineStore` takes it."""
-        self._changing(context_map).add_episodes(context_map, *episodes)
+        self._written(context_map).add_episodes(context_map, *episodes)
 
-    def add_table(self, table: StepTable, limit: float) -> None:
-        """Hold what each machine has shown in a table; of rows beyond the limit, nothing."""
-        self._changing(table.context_map).add_table(table, limit)
+    def add_table(self, table: StepTable, limit: float, changing: bool = False) -> None:
+        """Hold what each machine has shown in a table; of rows beyond the limit, nothing.
+
+        `changing` says that contexts change during episodes.
+        """
+        store = self._written(table.context_map)
+        if not changing:
+            return store.add_table(table, limit)
+        if self.changing is None:
+            assert table.context_map.shape is not None  # the table's columns have a size
+            self.changing = ChangingMachines(*table.context_map.shape)
+        self.changing.add_table(table, limit)
 
     def merge(self, context_map: ContextMap, other: FleetMachines) -> None:
         """Take in all machines of another."""
         if other.store is not None:
-            self._changing(context_map).merge(other.store)
+            self._written(context_map).merge(other.store)
+        if other.changing is not None:
+            if self.changing is None:
+                self.changing = other.changing.some(())
+            self.changing.merge(other.changing)
 
-    def _changing(self, context_map: ContextMap) -> MachineStore:
+    def _written(self, context_map: ContextMap) -> MachineStore:
         if self.store is None:
             shape = context_map.shape
             assert shape is not None  # something was learnt
@@ -100,9 +123,14 @@ class FleetMachines:
         prior: Prior | None,
     ) -> Population | None:
         """The fleet as machines that deviate from its law, if there are any."""
-        if self._population is None and self.store is not None and len(self.store):
+        if (
+            self._population is None
+            and self.store is not None
+            and (len(self.store) or self.changing is not None)
+        ):
             factors = self.store.regressions(context_map)
-            self._population = Population.of(factors, known, ridge, self.given, prior)
+            changing = None if self.changing is None else self.changing.reduced()
+            self._population = Population.of(factors, known, ridge, self.given, prior, changing)
         return self._population
 
     def place(self, context_map: ContextMap, label: str, G: Float[Array, "p y"]) -> int:

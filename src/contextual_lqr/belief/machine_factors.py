@@ -17,8 +17,6 @@ Leading axes are batch axes: N machines, and d rows r of [A, B].
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -27,43 +25,13 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from contextual_lqr.belief.machine_rows import MachineFactors, MachineRows
 from contextual_lqr.checks import require
 
-_CHUNK = 1 << 21  # numbers in the whitened rows of one chunk of machines
 _LITTLE = 1e2  # own information in units of the prior's: subtracting costs two digits at most
 _LARGE = 1e4  # a root beyond which squaring it would drown the noise of 1
 _ROUNDS = 12
 _EPSILON = float(np.finfo(np.float64).eps)
-
-
-@dataclass(frozen=True)
-class MachineFactors:
-    """The factors of N machines; `rows` is how many steps each has shown."""
-
-    maps: Float[Array, "N p y"]
-    R: Float[Array, "N y y"]
-    F: Float[Array, "N y d"]
-    rss: Float[Array, "N d"]
-    rows: Float[Array, " N"]
-
-    def __len__(self) -> int:
-        return len(self.R)
-
-    def __getitem__(self, chosen: Array | slice) -> MachineFactors:
-        """Some of the machines."""
-        parts = (self.maps, self.R, self.F, self.rss, self.rows)
-        return MachineFactors(*(part[chosen] for part in parts))
-
-    def chunks(self) -> Iterator[slice]:
-        """Slices of machines whose whitened rows fit the cache of a small computer."""
-        _, p, y = self.maps.shape
-        size = max(1, _CHUNK // (y * (p + 1) * self.F.shape[2]))
-        return (slice(i, i + size) for i in range(0, len(self), size))
-
-    @property
-    def spare(self) -> Float[Array, " N"]:
-        """Degrees of freedom that each machine's own least squares leaves over."""
-        return np.asarray(np.maximum(self.rows - self.R.shape[1], 0))
 
 
 class Pooled(NamedTuple):
@@ -82,16 +50,16 @@ class Pooled(NamedTuple):
 
 
 def whiten(
-    factors: MachineFactors,
+    factors: MachineFactors | MachineRows,
     deviations: Float[Array, "d y y"],
     variances: Float[Array, " d"],
     weights: Float[Array, "N d"] | None = None,
-) -> tuple[Float[Array, "d N y p"], Float[Array, "d N y"]]:
+) -> tuple[Float[Array, "d N q p"], Float[Array, "d N q"]]:
     """L⁻¹ R Gᵀ and L⁻¹ F[:, r]: noise of variance σ_r² on each row, deviations included."""
-    N, p, y = factors.maps.shape
+    X = factors.reduced.X if isinstance(factors, MachineFactors) else factors.X
+    N, q, p = X.shape
     d = factors.F.shape[2]
-    X = factors.R @ factors.maps.transpose(0, 2, 1)
-    rows, right = np.empty((d, N, y, p)), np.empty((d, N, y))
+    rows, right = np.empty((d, N, q, p)), np.empty((d, N, q))
     for r in range(d):
         if not deviations[r].any():
             rows[r], right[r] = X, factors.F[:, :, r]
@@ -106,7 +74,7 @@ def whiten(
 
 
 def whitened_rows(
-    factors: MachineFactors,
+    factors: MachineFactors | MachineRows,
     deviations: Float[Array, "d y y"],
     variances: Float[Array, " d"],
     weights: Float[Array, "N d"] | None = None,

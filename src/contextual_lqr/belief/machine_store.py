@@ -23,7 +23,7 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.episodes import Group
 from contextual_lqr.belief.evidence import row_hashes
 from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
-from contextual_lqr.belief.machine_factors import MachineFactors
+from contextual_lqr.belief.machine_rows import MachineFactors
 from contextual_lqr.belief.step_table import EpisodeRows, StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
@@ -250,6 +250,8 @@ class MachineStore:
 
     def matrices(self, context_map: ContextMap) -> Float[Array, "n p y"]:
         """The context matrices, one a machine."""
+        if not len(self):
+            return context_map.matrices([])
         return context_map.expanded(self._contexts[: len(self)])
 
     def regressions(self, context_map: ContextMap) -> MachineFactors:

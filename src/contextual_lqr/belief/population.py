@@ -22,7 +22,6 @@ from contextual_lqr.belief.deviations import estimate_deviations, machine_weight
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import (
     Belief,
-    MachineFactors,
     Pooled,
     fleet_belief,
     leave_one_out,
@@ -30,6 +29,7 @@ from contextual_lqr.belief.machine_factors import (
     pool,
     whitened_rows,
 )
+from contextual_lqr.belief.machine_rows import MachineFactors, MachineRows
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.shrinkage import shrink
 
@@ -49,6 +49,7 @@ class Population:
     pooled: Pooled
     degrees: Float[Array, " d"]
     known: Mapping[int, Array]
+    machines: int  # that the law came from, those of changing contexts included
 
     @classmethod
     def of(
@@ -58,16 +59,18 @@ class Population:
         ridge: Float[Array, " p"],
         given: Float[Array, "d y y"] | None = None,
         informed: Prior | None = None,
+        changing: MachineRows | None = None,
         *,
         robust: bool = True,
     ) -> Population:
         """Estimate the deviations, unless they are given, and the law that they leave.
 
-        The law has a ridge, or a prior if that is `informed`. `robust` sets aside machines far
-        beyond the others.
+        The law has a ridge, or a prior if that is `informed`. `changing` are machines whose context
+        changes: they are part of the law, not of what is said of single machines. `robust` sets
+        aside machines far beyond the others.
         """
-        N, p, y = factors.maps.shape
-        d = factors.F.shape[2]
+        p, y, d = *factors.maps.shape[1:], factors.F.shape[2]
+        N = len(factors) + (0 if changing is None else len(changing))
         rows = np.full((d, p), np.nan)
         for r, row in known.items():
             rows[r] = row
@@ -76,21 +79,31 @@ class Population:
         # A row that is given is the same for all machines. Whether data contradict it is tested in
         # certificates/misspecification.py; to estimate how would be to learn it after all.
         skip = np.isin(np.arange(d), list(known))
-        found = estimate_deviations(factors, known=rows, skip=skip, robust=robust, shrinkage=prior)
+        found = estimate_deviations(
+            factors, changing, known=rows, skip=skip, robust=robust, shrinkage=prior
+        )
         S = found.covariances if given is None else given
         found = replace(found, covariances=S)
-        weights = machine_weights(factors, found) if robust else np.ones((N, d))
-        whitened = whitened_rows(factors, S, found.variances, weights)
+        weights = np.ones((len(factors), d))
+        whitened, told = np.zeros((d, 0, p + 1)), 0.0
+        for machines in (factors, changing):
+            if machines is None or not len(machines):
+                continue
+            reduced = machines.reduced if isinstance(machines, MachineFactors) else machines
+            w = machine_weights(reduced, found) if robust else np.ones((len(machines), d))
+            weights = w if machines is factors else weights
+            more = whitened_rows(machines, S, found.variances, w)
+            whitened, told = np.concatenate([whitened, more], 1), told + reduced.R[..., 0].size
         if informed is None:
             pooled = pool(whitened, prior=np.sqrt(ridge))
         else:
-            own = shrink(whitened, N * y, informed, np.sqrt(found.variances), found.variances)
+            own = shrink(whitened, told, informed, np.sqrt(found.variances), found.variances)
             pooled = Pooled(own.W, own.theta, inverted=True)
         for r, row in known.items():
             pooled.theta[r] = row
         # A covariance of y numbers from N machines, as of a Wishart distribution.
         degrees = np.minimum(found.degrees, max(N - y, 3))
-        return cls(factors, S, found.variances, weights, pooled, degrees, known)
+        return cls(factors, S, found.variances, weights, pooled, degrees, known, N)
 
     @property
     def deviating(self) -> Bool[Array, " d"]:
@@ -139,7 +152,7 @@ class Population:
             self.deviations,
             self.variances,
             self.weights[chosen],
-            len(self.factors),
+            self.machines,
         )
         for r, row in self.known.items():  # the others teach nothing about it
             found.means[:, r] = row @ some.maps

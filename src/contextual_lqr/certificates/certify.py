@@ -29,7 +29,7 @@ from contextual_lqr.certificates.certificate import (
     thin,
 )
 from contextual_lqr.certificates.extrapolation import farthest, outside, usual_moments
-from contextual_lqr.certificates.fleet_check import fleet_check
+from contextual_lqr.certificates.fleet_check import fleet_check, without_check
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
     FARTHER,
@@ -312,6 +312,8 @@ class _Task:
         moments = usual_moments(machines.centre, reach.noise, played, x)
         run = run_range(machines.centre, reach.noise, played, x)
         beyond = [[outside(decoder.context_map, one) for one in contexts]]
+        if (unchecked := without_check(decoder)) is not None:
+            beyond.append([unchecked] * n)
         if decoder.logged is not None:
             kinds = {one.kind for one in self.check.findings}
             farther = NONLINEAR if "nonlinear" in kinds else FARTHER

@@ -54,3 +54,13 @@ def fleet_check(decoder: Decoder, cost: Cost, start: Float[Array, " d"]) -> Flee
         kept["check", task] = FleetCheck(backtest(decoder, cost, start), findings_of(decoder))
     found: FleetCheck = kept["check", task]
     return found
+
+
+def without_check(decoder: Decoder) -> str | None:
+    """Why nothing checks the certificates of this fleet, if machines are kept apart but none can.
+
+    Backtest and tests need machines whose context stays during an episode.
+    """
+    if decoder.changing is None or (decoder.store is not None and len(decoder.store) >= 2):
+        return None
+    return "no two machines were logged whose context stays, so no backtest has checked this"

@@ -17,6 +17,7 @@ from contextual_lqr.cli.design_view import ROWS_SHOWN, controllers, show, summar
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
 from contextual_lqr.cli.retuning import retuned_task, show_tradeoff
+from contextual_lqr.cli.schedules import along_schedule
 from contextual_lqr.cli.terminal import Console, Progress, print_text
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import design_many
@@ -31,6 +32,7 @@ def design(
     *,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
     contexts: OptionalFile = None,
+    schedule: OptionalFile = None,
     machine: str | None = None,
     horizon: int | None = None,
     Q: Annotated[str | None, cyclopts.Parameter(name="--Q")] = None,
@@ -59,6 +61,9 @@ def design(
     contexts
         A table (CSV or Parquet) with a machine a row; a column `machine` names them, and what was
         logged under that name and context counts.
+    schedule
+        A table with a step a row: one machine whose context changes during the episode; --context
+        gives what stays.
     machine
         The label of a machine in the logs: what it has shown itself counts, too.
     horizon
@@ -95,26 +100,25 @@ def design(
     """
     form = None if sweep else _format(as_json, csv, npz, output)
     if output is not None:
-        require_writable(output, [fleet] if contexts is None else [fleet, contexts])
+        require_writable(output, [one for one in (fleet, contexts, schedule) if one is not None])
     fitted = FittedFleet.load(fleet)
     described = retuned_task(fitted.description, Q, R, target, horizon, integral)
     if integral is not None and described.horizon is not None:
         raise InputError("--integral is for machines that run on and on, without a horizon")
     _require_logs(fitted, fleet)
-    machines = chosen_machines(fitted, context, contexts, machine)
-    if sweep is not None:
-        show_tradeoff(fitted, described, machines, draws, seed, as_json, output)
-        return
-    certificates = _certified(
-        fitted,
-        described,
-        machines,
-        beta=beta,
-        delta=delta,
-        draws=draws,
-        bounds=not quick,
-        rng=np.random.default_rng(seed),
-    )
+    options: Any = {"beta": beta, "delta": delta, "draws": draws, "bounds": not quick}
+    options["rng"] = np.random.default_rng(seed)
+    if schedule is not None:
+        if contexts is not None or machine is not None or sweep is not None:
+            raise InputError("--schedule is for one machine never seen: leave out the others")
+        along = along_schedule(fitted, described, schedule, context, horizon, **options)
+        described, machines, certificates = along
+    else:
+        machines = chosen_machines(fitted, context, contexts, machine)
+        if sweep is not None:
+            show_tradeoff(fitted, described, machines, draws, seed, as_json, output)
+            return
+        certificates = _certified(fitted, described, machines, **options)
     if form is None:
         show(fitted, described, machines, certificates, beta, delta, quick)
         return
@@ -229,7 +233,7 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in row.items():
         if name == "context":
-            flat |= value
+            flat |= value if isinstance(value, dict) else {}
         else:
             flat[name] = " ".join(value) if name == "beyond_logs" else value
     return flat

@@ -17,6 +17,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.data.machine_context import logged_contexts
@@ -166,12 +167,15 @@ def _all_logged(fitted: FittedFleet, machine: str) -> list[dict[str, float] | No
     return found
 
 
-def beyond_logs(fitted: FittedFleet, context: dict[str, float]) -> dict[str, tuple[float, float]]:
-    """The values of a context that no log has reached, with the range of the logs."""
+def beyond_logs(
+    fitted: FittedFleet, context: dict[str, float] | Schedule
+) -> dict[str, tuple[float, float]]:
+    """The values of a context, or of a schedule, that no log has reached, and the logs' range."""
     ranges = fitted.context_range
     return {
         name: ranges[name]
-        for name, value in context.items()
+        for one in (context.one_by_one if isinstance(context, Schedule) else [context])
+        for name, value in one.items()
         if name in ranges and not ranges[name][0] <= value <= ranges[name][1]
     }
 
@@ -186,8 +190,11 @@ def own_data(decoder: Decoder, rows: int) -> str:
     return said
 
 
-def shown(context: dict[str, float], units: dict[str, str] | None = None) -> str:
+def shown(context: dict[str, float] | Schedule, units: dict[str, str] | None = None) -> str:
     """A context in one line."""
+    if isinstance(context, Schedule):
+        first, last = (shown(context.one_by_one[i], units) for i in (0, -1))
+        return f"{len(context)} steps, from {first} to {last}"
     unit = units or {}
     parts = [f"{name} {value:.6g} {unit.get(name, '')}".strip() for name, value in context.items()]
     return ", ".join(parts) or "(no context)"

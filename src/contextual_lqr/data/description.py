@@ -64,6 +64,7 @@ class Quantity:
 
     A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state
     or input, if it is given. An output that `wraps` begins anew after so much, as an encoder does.
+    A context that `varies` may change during an episode.
     """
 
     name: str
@@ -73,6 +74,7 @@ class Quantity:
     constant: bool = False
     scale: float | None = None
     wraps: float | None = None
+    varies: bool = False
 
     @property
     def size(self) -> float | None:
@@ -205,6 +207,11 @@ class FleetDescription:
     def context_names(self) -> tuple[str, ...]:
         """The values of a context."""
         return tuple(one.name for one in self.contexts)
+
+    @property
+    def varying_names(self) -> tuple[str, ...]:
+        """The values of a context that may change during an episode."""
+        return tuple(one.name for one in self.contexts if one.varies)
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:

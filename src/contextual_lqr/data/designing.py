@@ -49,6 +49,11 @@ def design_many(
     )
     if cost is None and task.runs_to_a_set_point:
         found = [_held(fitted, task, one, label) for one, label in _labelled(found, options)]
+    return doubted(fitted, found)
+
+
+def doubted(fitted: FittedFleet, found: list[Certificate]) -> list[Certificate]:
+    """No trust where many machines stand out."""
     doubt = fitted.doubt
     return [
         replace(one, verdict="caution", reason=f"{doubt}; {one.reason}")

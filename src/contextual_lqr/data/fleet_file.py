@@ -147,6 +147,7 @@ class FleetFile:
         place = (kind, name)
         more = {"states": ("scale", "constant"), "inputs": ("scale",), "measured": ("scale",)}
         more["outputs"] = ("scale", "constant", "wraps")
+        more["contexts"] = ("varies",)
         fields = ("unit", "low", "high", *more.get(kind, ()))
         if isinstance(about, str):  # position = "m" is short for { unit = "m" }
             about = {"unit": about}
@@ -163,15 +164,17 @@ class FleetFile:
             self.errors.add(place, f"the bounds of {name} are not in order: {low:g} to {high:g}")
         if not isinstance(unit, str):
             self.errors.add(place, f"the unit of {name} must be text, not {shown(unit)}")
-        if not isinstance(constant, bool):
-            self.errors.add(place, f"constant must be true or false, not {shown(constant)}")
+        varies = about.get("varies", False)
+        for field, value in (("constant", constant), ("varies", varies)):
+            if not isinstance(value, bool):
+                self.errors.add(place, f"{field} must be true or false, not {shown(value)}")
         scale, wraps = (
             None
             if (x := about.get(key)) is None
             else self.number(place, f"{key} of {name}", x, positive=True)
             for key in ("scale", "wraps")
         )
-        return Quantity(name, str(unit), low, high, constant is True, scale, wraps)
+        return Quantity(name, str(unit), low, high, constant is True, scale, wraps, varies is True)
 
     def _check_names(self, machine_column: str) -> None:
         columns = ("episode", "step", "machine", machine_column)

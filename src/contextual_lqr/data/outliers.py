@@ -35,11 +35,11 @@ from scipy.stats import f as f_distribution
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine_factors import (
     Belief,
-    MachineFactors,
     data_factor,
     fleet_belief,
     solve_lower,
 )
+from contextual_lqr.belief.machine_rows import MachineFactors
 from contextual_lqr.belief.population import Population
 
 _CORE = 0.75  # of the machines, that agree best

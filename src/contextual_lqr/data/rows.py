@@ -147,7 +147,8 @@ class Rows:
 
     def context(self, about: FleetDescription) -> dict[str, Array]:
         """The columns that must not change along an episode."""
-        columns = {name: self.column(name) for name in about.context_names}
+        fixed = (name for name in about.context_names if name not in about.varying_names)
+        columns = {name: self.column(name) for name in fixed}
         return columns if self.machine is None else columns | {"machine": self.machine.codes}
 
     def originals(self, at: Array, reason: str) -> Iterator[BadRows]:

@@ -7,8 +7,8 @@ follows row i if it has the same episode and the next step; then (x, u, x') is a
   less.
 - A missing step splits an episode in two. That is counted, not refused.
 - A row is bad if a value is missing, not a number, not finite or out of bounds, if its step does
-  not come after the one before, or if its context is not that of its episode. Bad rows are counted,
-  located, and kept for the quarantine; `strict` refuses them.
+  not come after the one before, or if its context is not that of its episode, unless that varies.
+  Bad rows are counted, located, and kept for the quarantine; `strict` refuses them.
 
 The last good row of a frame is carried over to the next. A part of the logs that begins in the
 middle looks back first, to know what would have been carried to it.
@@ -134,6 +134,7 @@ class Transitions:
             episodes=episodes,
             machine=machine,
             digests=digests,
+            changing=bool(self.description.varying_names),
         )
 
     def machines(self) -> Labels:
@@ -273,7 +274,7 @@ class LogReader:
             return False
         pair = rows.take(np.array([0])).after(carry)
         next_step = pair.same_episode[0] and pair.step[1] == pair.step[0] + 1
-        return bool(next_step and not _changes(pair.context(self.description))[0])
+        return bool(next_step and not _changes(pair.context(self.description)).any())
 
     def _stretches(self, rows: Rows, same: Array) -> Int[Array, " n"]:
         """The number of the stretch that each row is of."""

@@ -4,7 +4,13 @@ from collections.abc import Callable
 
 from contextual_lqr.fleets.cart_pole import cart_pole
 from contextual_lqr.fleets.chain import chain
-from contextual_lqr.fleets.fleet import Fleet, misfit, true_decoder, true_system
+from contextual_lqr.fleets.fleet import (
+    Fleet,
+    misfit,
+    true_decoder,
+    true_schedule,
+    true_system,
+)
 from contextual_lqr.fleets.heating import heating
 from contextual_lqr.fleets.path_following import path_following
 from contextual_lqr.fleets.quadrotor import quadrotor
@@ -30,6 +36,7 @@ __all__ = [
     "path_following",
     "quadrotor",
     "true_decoder",
+    "true_schedule",
     "true_system",
     "vehicle",
 ]

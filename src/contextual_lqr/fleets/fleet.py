@@ -11,10 +11,11 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Schedule
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
 from contextual_lqr.lqr.rollout import rollout_live, simulate
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost
+from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 from contextual_lqr.planning import Cautious, Strategy
 from contextual_lqr.planning.agent import Agent
 
@@ -114,6 +115,15 @@ def true_system(fleet: Fleet, context: Any) -> LinearSystem:
     """The machine with this context as it really is; for scoring."""
     M, d = _dynamics(fleet, context), len(fleet.start)
     return LinearSystem(M[:, :d], M[:, d:], fleet.noise)
+
+
+def true_schedule(fleet: Fleet, schedule: Schedule) -> TimeVaryingSystem:
+    """The machine whose context changes, as it really is; for scoring.
+
+    During a step its context is the one the step began with.
+    """
+    M, d = np.stack([_dynamics(fleet, one) for one in schedule.one_by_one]), len(fleet.start)
+    return TimeVaryingSystem(M[..., :d], M[..., d:], fleet.noise)
 
 
 def misfit(fleet: Fleet, contexts: list[Any]) -> Float[Array, " contexts"]:
