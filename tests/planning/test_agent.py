@@ -412,9 +412,9 @@ def test_cautious_is_safe_and_learns(path: str, decay: float, adapt: Any) -> Non
         f"{path} {decay} {adapt}: regret median {np.median(total):.1f} worst {total.max():.1f}, "
         f"largest {largest:.2f}, errors {after_5:.4f} {after_10:.4f}, each {each.round(3).tolist()}"
     )
-    assert largest <= 15
+    assert largest <= 10
     assert np.median(total) <= 80
-    assert np.quantile(total, 0.8) <= 200  # one episode in thirty or so swings far at first
+    assert total.max() <= 200
     assert after_5 <= 0.03
     assert after_10 <= 0.01
     if adapt == "step":
