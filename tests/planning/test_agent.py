@@ -1,6 +1,8 @@
 """The agent: ask and tell, live episodes, what is refused, and how well it learns."""
 
+import inspect
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ from contextual_lqr import (
     Agent,
     Cautious,
     CertaintyEquivalence,
+    Decoder,
     FunctionContext,
     InputError,
     QuadraticCost,
@@ -360,6 +363,7 @@ def test_an_ask_that_fails_leaves_the_generator_alone(strategy: Strategy) -> Non
         ({"input_bounds": (np.nan, 1.0)}, "input_bounds must be low <= high"),
         ({"input_bounds": ([0.0, 0.0], 1.0)}, "input_bounds must be low <= high"),
         ({"cost": BIG_COST}, "a state has 1 coordinates"),
+        ({"cost": {"Q": SMALL.cost.Q, "R": SMALL.cost.R}}, "cost must be a QuadraticCost"),
         ({"cost": QuadraticCost(np.stack([SMALL.cost.Q] * 2), SMALL.cost.R)}, "cost must be one"),
         ({"beta": -1.0}, "beta must be"),
         ({"beta": np.nan}, "beta must be"),
@@ -371,6 +375,22 @@ def test_bad_constructor_arguments(options: dict[str, Any], words: str) -> None:
     good = {"context_map": SMALL.context_map, "cost": SMALL.cost, "start": SMALL.start}
     with pytest.raises(InputError, match=words):
         Agent(**{**good, **options})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("odd", [{"Q": 1}, "text", 3, b"x", len, [{"a": 1}], object(), 1j, {1.0}])
+def test_arguments_of_the_wrong_kind_are_refused_in_words(odd: Any) -> None:
+    """Every one of an agent and a decoder, unless the odd thing happens to be of its kind."""
+    agent = taught(SMALL, 1)
+    good = {"context_map": SMALL.context_map, "cost": SMALL.cost, "start": SMALL.start}
+    for kind, fixed in ((Agent, good), (Decoder, {"context_map": SMALL.context_map})):
+        for name in inspect.signature(kind).parameters:
+            with suppress(InputError):
+                kind(**{**fixed, name: odd})  # type: ignore[arg-type]
+    for options in ({"start": odd}, {"cost": odd}):
+        for call in (agent.ask, lambda c, **o: agent.episode(c, **o).__enter__()):
+            with pytest.raises(InputError):
+                call(GAIN, **options)
 
 
 def test_adapt_is_refused_in_words() -> None:
@@ -412,9 +432,9 @@ def test_cautious_is_safe_and_learns(path: str, decay: float, adapt: Any) -> Non
         f"{path} {decay} {adapt}: regret median {np.median(total):.1f} worst {total.max():.1f}, "
         f"largest {largest:.2f}, errors {after_5:.4f} {after_10:.4f}, each {each.round(3).tolist()}"
     )
-    assert largest <= 15
+    assert largest <= 10
     assert np.median(total) <= 80
-    assert np.quantile(total, 0.8) <= 200  # one episode in thirty or so swings far at first
+    assert total.max() <= 200
     assert after_5 <= 0.03
     assert after_10 <= 0.01
     if adapt == "step":

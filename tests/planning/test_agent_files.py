@@ -196,7 +196,7 @@ from contextual_lqr import Agent, Cautious, SampledOptimism
 from fleet_play import FLEETS, taught
 limit = np.array([3.0, 4.0])
 for strategy in (SampledOptimism(np.int64(7)), Cautious(state_limit=limit),
-                 Cautious(state_limit=[3.0, 4.0]), Cautious(trust=np.float32(2))):
+                 Cautious(state_limit=[3.0, 4.0]), Cautious(doubt=np.float32(2))):
     taught(FLEETS["small"], 1, strategy).save(sys.argv[1])
     loaded = Agent.load(sys.argv[1]).strategy
     for name in ("samples", "state_limit", "trust"):

@@ -15,6 +15,7 @@ from contextual_lqr import (
     InputError,
     LinearPolicy,
     LinearSystem,
+    MachineBelief,
     QuadraticCost,
     ThompsonSampling,
     Trajectory,
@@ -23,6 +24,7 @@ from contextual_lqr import (
     solve,
     trajectory_cost,
 )
+from contextual_lqr.planning.problem import PlanningProblem
 
 BOUNDS = {"inertia": (0.5, 2.0)}
 COST = QuadraticCost([np.eye(2)] * 20, [0.1 * np.eye(1)] * 19)
@@ -97,6 +99,23 @@ def test_episodes_hardly_ever_cost_more_than_the_incumbent(adapt: Any, incumbent
     assert (found > 0.1).mean() <= 0.05
     if incumbent is poor:  # and it is left for what is better
         assert np.mean(found[:, -3:]) < -0.05
+
+
+@pytest.mark.parametrize(("spread", "kept"), [(0.02, False), (0.6, True)])
+def test_it_is_kept_while_plausible_machines_disagree_on_what_it_costs(
+    spread: float, kept: bool
+) -> None:
+    """It runs the machine: draws on which it explodes say how little is known, not that it does."""
+    cost = QuadraticCost([np.eye(1)] * 30, [np.eye(1)] * 29)
+    decoder = Agent(FeatureContext(["1"]), cost, [1.0]).decoder
+    held = LinearPolicy(np.full((29, 1, 1), -0.35))  # of x' = 1.2 x + u: 0.85, and dear
+    problem = PlanningProblem(decoder, np.eye(2), cost, np.ones(1), 1.0, held)
+    covariance = np.diag([spread**2, 1e-6])[None]
+    belief = MachineBelief(np.array([[1.2, 1.0]]), covariance, 1e-4 * np.eye(1), np.full(1, 1e3))
+    problem.__dict__["machine"] = belief
+    for seed in range(5):
+        choice = Cautious().choose(problem, default_rng(seed))
+        assert choice.diagnostics["incumbent"] == kept
 
 
 def test_what_is_refused() -> None:

@@ -64,7 +64,7 @@ def bits(choice: Choice) -> tuple[Any, ...]:
         (lambda: Cautious(budget=np.nan), "budget must be"),
         (lambda: Cautious(stretch=-1.0), "stretch must be"),
         (lambda: Cautious(max_cost_ratio=np.nan), "max_cost_ratio must be"),
-        (lambda: Cautious(trust=-1.0), "trust must be"),
+        (lambda: Cautious(doubt=-1.0), "doubt must be"),
     ],
 )
 def test_parameters_are_refused_in_words(make: Any, words: str) -> None:

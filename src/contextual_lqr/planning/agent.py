@@ -134,6 +134,7 @@ class Agent(Displayed):
         region: ArrayLike | Sequence[float | None] | None = None,
         incumbent: Incumbent | None = None,
     ) -> None:
+        require(isinstance(cost, QuadraticCost), f"cost must be a QuadraticCost, not {shown(cost)}")
         d, m = cost.state_size, cost.input_size
         level = as_numbers("noise_level", noise_level, "() or (d,)", 0)
         require(
@@ -372,6 +373,7 @@ class Agent(Displayed):
         self, context: Any, start: ArrayLike | None, cost: QuadraticCost | None
     ) -> PlanningProblem:
         cost = self.cost if cost is None else cost
+        require(isinstance(cost, QuadraticCost), f"cost must be a QuadraticCost, not {shown(cost)}")
         sizes = (self.cost.state_size, self.cost.input_size)
         if (cost.state_size, cost.input_size) != sizes or cost.batch_shape:
             raise InputError(f"the cost must be one for {sizes[0]} states and {sizes[1]} inputs")

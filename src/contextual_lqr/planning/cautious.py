@@ -20,12 +20,10 @@ from contextual_lqr.checks import as_numbers, record, require, shown
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, ModelUncertainty
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 from contextual_lqr.planning.incumbent import gentle_dither
+from contextual_lqr.planning.least_regret import least_regret
 from contextual_lqr.planning.problem import Choice, PlanningProblem
 
 _LARGEST = float(np.finfo(float).max)
-_BOLDEST = 4.0  # the square of the most by which an input may outdo what is unknown anyway
-_FARTHEST = 1e12  # squared noises: what is farther teaches nothing
-_RUINOUS = 100.0  # times the best: what doing nothing may cost
 _SPARE = 0.04  # of what the incumbent costs: what a dither may
 
 
@@ -39,8 +37,10 @@ class Cautious:
        covariance, doing nothing, and the incumbent, if there is one.
     2. `draws` of the posterior judge them, and `stress` more whose deviations are stretched by
        `stretch`. A candidate that costs more than `max_cost_ratio` times the median of doing
-       nothing on any of them is refused; or, where there is an incumbent, that is not cheaper than
-       it on `level` of them. Of the rest, that of the lowest `level` quantile of cost is played.
+       nothing on any of them is refused. So is, where there is an incumbent, one that is not
+       cheaper than it on `level` of them, or that many times as dear on any; and every one while
+       the draws disagree, by that ratio, on what the incumbent costs. Of the rest, that of the
+       lowest `level` quantile of cost is played.
     3. The dither has the covariance s² Y_uu⁻¹, isotropic in what is not known, rising towards the
        end of the episode, where it has less time to do harm. s is at most `probe`, and so small
        that the dither costs no more than `budget` of what not knowing costs, and 4 % of what the
@@ -50,14 +50,9 @@ class Cautious:
     probability above 1 - `confidence` over the draws; an episode that leaves it is stopped. Where
     none keeps it, the dither comes before the end.
 
-    When every step is planned anew (`next_input`): the estimate's LQR policy, hedged by
-    `step_aversion`, its input shrunk so that the unknown part of its effect is at most `trust`
-    noises (`early_trust` before there are as many rows as unknowns), and to what is best for the
-    next state if [A, B] is off by a deviation; nor may it make what is unknown of the step after
-    that `reach` times as large. The dither is at most `step_probe` noises, within the same budget.
-    Where doing nothing would be ruinous, a runaway is fought: inputs may then be as bold, and
-    probes `probe_drift` times as bold, as what is unknown of where the machine goes by itself.
-    With an incumbent, the first input of a plan for the rest of the episode.
+    When every step is planned anew (`next_input`), the input of least expected regret over the
+    `draws`, shrunk by their `doubt` about it; see `least_regret.py`. With an incumbent, the first
+    input of a plan for the rest of the episode.
 
     Parameters
     ----------
@@ -78,8 +73,10 @@ class Cautious:
         What no state may exceed: a number, or one for each coordinate.
     confidence : float
         The share of the plausible machines that must keep the limit.
-    step_aversion, trust, early_trust, step_probe, probe_drift, reach : float
-        The same for single steps.
+    doubt, step_budget, step_probe : float
+        When every step is planned anew: how much an input is shrunk for the regret that it leaves;
+        what the dither may cost, as a share of that regret; and the largest dither before there are
+        data, in noises.
     """
 
     draws: int = 128
@@ -92,20 +89,17 @@ class Cautious:
     budget: float = 0.3
     state_limit: float | tuple[float, ...] | None = None
     confidence: float = 0.95
-    step_aversion: float = 0.3
-    trust: float = 3.0
-    early_trust: float = 1.0
+    doubt: float = 0.1
+    step_budget: float = 0.03
     step_probe: float = 1.25
-    probe_drift: float = 0.3
-    reach: float = 5.0
 
     def __post_init__(self) -> None:
         require(self.draws >= 1 and self.stress >= 0, "draws must be at least 1, stress at least 0")
         for name in ("level", "confidence"):
             value = getattr(self, name)
             require(0 < value < 1, f"{name} must be between 0 and 1, not {value!r}")
-        sizes = ("stretch", "max_cost_ratio", "probe", "budget", "trust", "early_trust")
-        for name in (*sizes, "step_aversion", "step_probe", "probe_drift", "reach"):
+        sizes = ("stretch", "max_cost_ratio", "probe", "budget", "doubt")
+        for name in (*sizes, "step_budget", "step_probe"):
             value = getattr(self, name)
             require(0 <= value < np.inf, f"{name} must be a number of at least 0, not {value!r}")
         aversions = as_numbers("aversions", self.aversions, "(n,)", 1)
@@ -141,7 +135,11 @@ class Cautious:
         plain = costs[:, : self.draws]
         score = _upper(plain, self.level)
         if problem.incumbent is not None:
-            refused = ((costs < costs[-1]).mean(1) < self.level) | (not belief.identified)
+            # It runs the machine. Draws that disagree on what it costs know too little to judge it.
+            usual, upper = np.median(costs[-1]), _upper(costs[-1], self.level)
+            judged = belief.identified and upper < np.inf and upper <= self.max_cost_ratio * usual
+            better = (costs < costs[-1]).mean(1) >= self.level
+            refused = ~better | (costs > self.max_cost_ratio * costs[-1]).any(1) | (not judged)
         else:  # if all draws explode, they say nothing yet, and nothing is good enough
             idle = float(np.median(plain[-1]))
             refused = ~(costs.max(1) <= self.max_cost_ratio * idle) | (not np.isfinite(idle))
@@ -223,43 +221,13 @@ class Cautious:
             assert choice.dither is not None
             return choice.policy.gains[0] @ problem.start, choice.dither[0]
         cost, x, belief = problem.cost, problem.start, problem.machine
-        self._require_limit(len(x))
-        d, steps = cost.state_size, cost.horizon - 1
-        expected, Y = belief.system, belief.prediction_gram
-        unknown, S = Y[d:, d:], _inverse(Y[d:, d:])
-        both = solve(expected, cost, uncertainty=_uncertainty(belief, (self.step_aversion, 0.0)))
-        u = np.zeros(cost.input_size)
-        with np.errstate(over="ignore", invalid="ignore"):
-            drift = float(x @ Y[:d, :d] @ x)  # of where it goes by itself, what is unknown
-        drift = drift if drift <= _FARTHEST else _FARTHEST
-        size = self.step_probe**2
-        if both.solved.all():
-            hedged, certain = np.asarray(both.cost(x))
-            nothing = LinearPolicy(np.zeros_like(both.policy.gains[0]))
-            idle = float(policy_cost(nothing, expected, cost, x))
-            # Where doing nothing is ruinous, inputs may be as bold as what is unknown anyway.
-            ruin = idle / certain / _RUINOUS if 0 < certain < np.inf else 0.0
-            size *= 1 + self.probe_drift**2 * min(ruin, 1.0) * drift
-            trust = self.trust if belief.identified else self.early_trust
-            u = both.policy.gains[0, 0] @ x
-            u = u * min(1.0, trust * np.sqrt(1 + min(ruin, _BOLDEST) * drift) / _length(u, unknown))
-            # Of s u, what minimises E[x'ᵀPx'] + uᵀRu, [A, B] being as uncertain as it is.
-            P = both.value_matrices[1, 1]
-            doubt = np.einsum("rr,rij->ij", P, belief.covariances)
-            steep = cost.R[0] + expected.B.T @ P @ expected.B + doubt[d:, d:]
-            slope = (expected.B.T @ P @ expected.A + doubt[d:, :d]) @ x
-            if cost.N is not None:
-                slope = slope + cost.N[0].T @ x
-            pays, costs = -float(u @ slope), float(u @ steep @ u)
-            if np.isfinite(pays) and 0 < costs < np.inf:
-                u = u * min(max(pays / costs, 0.0), 1.0)
-            u = u * _within(expected.A @ x, expected.B @ u, Y[:d, :d], self.reach, trust)
-            P = both.value_matrices[0, 1]
-            doubt = np.einsum("rr,rij->ij", P, belief.covariances[:, d:, d:])
-            curvature = cost.R[0] + expected.B.T @ P @ expected.B + self.step_aversion * doubt
-            dither_cost = steps * float((curvature * S).sum())
-            price = float(hedged - certain) if hedged < np.inf else np.inf  # of not knowing
-            size = min(size, self.budget * max(price, 0.0) / dither_cost)
+        d, expected = cost.state_size, belief.system
+        self._require_limit(d)
+        S = _inverse(belief.prediction_gram[d:, d:])
+        draws, shares = belief.draw(self.draws, rng), (self.doubt, self.step_budget)
+        u, size = least_regret(cost, x, draws, S, *shares)
+        if not problem.decoder.rows or size == np.inf:  # the draws say nothing of this machine
+            size = min(size, self.step_probe**2)
         if self.state_limit is None:
             return u, size * S
         # The boldest of a few whose next state keeps the limit, as far as is known; else nothing.
@@ -333,19 +301,3 @@ def _inverse(Y: Array) -> Array:
     sizes = np.sqrt(np.where(unknown, np.diagonal(Y), 1.0))
     unitless = Y / np.outer(sizes, sizes) + np.diag(np.where(unknown, 1e-12, 1.0))
     return np.asarray(cho_solve(cho_factor(unitless), np.diag(unknown / sizes)) / sizes[:, None])
-
-
-def _within(start: Array, move: Array, metric: Array, reach: float, floor: float) -> float:
-    """The largest s up to 1 with |start + s move| at most `reach` times |start| or the floor."""
-    pairs = ((move, move), (move, start), (start, start))
-    with np.errstate(over="ignore", invalid="ignore"):
-        a, b, c = (float(one @ metric @ other) for one, other in pairs)
-    room = (reach**2 - 1) * c if c > floor**2 else reach**2 * floor**2 - c
-    if not a > 0 or not np.isfinite((a, b, room, b * b + a * room)).all():
-        return 1.0
-    root = np.sqrt(b * b + a * room)
-    return min(1.0, float(room / (b + root) if b > 0 else (root - b) / a))
-
-
-def _length(u: Array, metric: Array) -> float:
-    return float(np.sqrt(max(u @ metric @ u, 1e-300)))
