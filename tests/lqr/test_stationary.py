@@ -218,3 +218,17 @@ def test_a_constant_gain_is_played_for_any_number_of_steps() -> None:
     again = simulate(policy.over(20), system, [1, 0], np.random.default_rng(0))
     np.testing.assert_array_equal(played.states, again.states)
     assert len(rollout(policy, system, [1.0, 0.0], np.zeros((7, 2)))) == 7
+
+
+@pytest.mark.parametrize("size", [3, 5])
+@pytest.mark.parametrize(("factor", "stable"), [(0.9, True), (2.0, False)])
+def test_a_ring_of_states_that_costs_nothing_is_judged_by_whether_it_grows(
+    size: int, factor: float, stable: bool
+) -> None:
+    ring = factor * np.roll(np.eye(size), 1, 0)  # no state feeds back to the one that feeds it
+    weights = np.zeros((1, size, size))
+    for twin in (kernels, reference):
+        assert twin.lyapunov(ring[None], weights, batch=1)[1] == stable
+    system = LinearSystem(ring, np.eye(size)[:, :1])
+    cost = StationaryCost(weights[0], np.eye(1))
+    assert solve(system, cost).solved == stable

@@ -35,6 +35,7 @@ _ROUNDS = 40  # doublings: 10¹² steps
 _NEWTON = 8
 _EPSILON = float(np.finfo(np.float64).eps)
 _SETTLED = 1e-12  # the change of P, relative to it, after which one more step of Newton is the last
+_WALKED = 1e-8
 _ACCURATE = 3e-7  # the change of P, as it wanders, from which its 1e-6 is in doubt
 
 
@@ -98,6 +99,8 @@ def lyapunov(
             p = p + (more + _t(more)) / 2
             F[open_], P[open_] = f @ f, p
             stable[open_] = _settled(more, p, _EPSILON) & (_cycles(F[open_]) <= _EPSILON)
+            if stable[open_].any():
+                stable[open_] &= _acyclic(F[open_])
             open_ = open_[~stable[open_] & np.isfinite(_cycles(F[open_]) + p.sum((1, 2)))]
             if not open_.size:
                 break
@@ -145,6 +148,18 @@ def _settled(more: Array, value: Array, share: float) -> Array:
 def _cycles(A: Array) -> Array:
     """The largest |A_ij A_ji|, which is the same in all units."""
     return np.asarray(np.abs(A * _t(A)).max((1, 2)))
+
+
+def _acyclic(A: Array) -> Array:
+    """Whether no closed walk is left, of any length: diag (I + |A|)^2ⁿ ≤ 1 + √ε, 2ⁿ ≥ d.
+
+    States that feed one another in a ring of three or more have no A_ij A_ji at all; if the ring
+    grows and costs nothing, nothing else tells.
+    """
+    walks = np.eye(A.shape[-1]) + np.abs(A)
+    for _ in range((A.shape[-1] - 1).bit_length()):
+        walks = walks @ walks
+    return np.asarray((_diagonal(walks) <= 1 + _WALKED).all(1))
 
 
 def _root(H: Array) -> Array:

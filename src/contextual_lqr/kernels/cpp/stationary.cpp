@@ -14,7 +14,7 @@ namespace {
 
 constexpr int LARGE = 24;  // states from which Rows are quicker than Lanes
 constexpr int ROUNDS = 40, NEWTON = 8;
-constexpr double SETTLED = 1e-12, ACCURATE = 3e-7;
+constexpr double SETTLED = 1e-12, ACCURATE = 3e-7, WALKED = 1e-8;
 
 template <class L> class Solver_of {
     using V = typename L::V;
@@ -111,13 +111,29 @@ template <class L> class Solver_of {
             mirror_upper(next_h, d);
             product<L>(d, d, d, next_a, zero, at, F);
             Flags sound = L::all(true);
-            const Flags gone = vanished(next_a, sound) & settled(next_h, P, L::EPSILON) & open;
+            Flags gone = vanished(next_a, sound) & settled(next_h, P, L::EPSILON) & open;
             take(P, next_h, open, d);
             take(F, next_a, open, d);
+            if (L::any(gone)) gone &= acyclic();
             stable |= gone;
             open &= ~gone & sound & finite(P, d);
         }
         return stable;
+    }
+
+    // Which have no closed walk left in F, of any length: diag (I + |F|)^2ⁿ ≤ 1 + √ε, 2ⁿ ≥ d.
+    INLINE Flags acyclic() {
+        for (int i = 0; i < d; ++i)
+            for (int j = 0; j < d; ++j)
+                inner.at(i, j) = L::absolute(F.at(i, j)) + L::scalar(i == j);
+        for (int reach = 1; reach < d; reach *= 2) {
+            transpose(at, inner, d, d);
+            product<L>(d, d, d, next_a, zero, at, inner);
+            copy(inner, next_a, d);
+        }
+        Flags good = L::all(true);
+        for (int i = 0; i < d; ++i) good &= L::at_most(inner.at(i, i), L::scalar(1 + WALKED));
+        return good;
     }
 
     // h, from a and g, as in the reference; which members' a vanishes.
