@@ -89,7 +89,7 @@ class Cautious:
     budget: float = 0.3
     state_limit: float | tuple[float, ...] | None = None
     confidence: float = 0.95
-    doubt: float = 0.1
+    doubt: float = 0.3
     step_budget: float = 0.03
     step_probe: float = 1.25
 
