@@ -101,17 +101,17 @@ def test_episodes_hardly_ever_cost_more_than_the_incumbent(adapt: Any, incumbent
         assert np.mean(found[:, -3:]) < -0.05
 
 
-@pytest.mark.parametrize(("spread", "kept"), [(0.02, False), (0.6, True)])
+@pytest.mark.parametrize(("growth", "spread", "kept"), [(1.2, 0.02, False), (1.8, 0.2, True)])
 def test_it_is_kept_while_plausible_machines_disagree_on_what_it_costs(
-    spread: float, kept: bool
+    growth: float, spread: float, kept: bool
 ) -> None:
     """It runs the machine: draws on which it explodes say how little is known, not that it does."""
     cost = QuadraticCost([np.eye(1)] * 30, [np.eye(1)] * 29)
     decoder = Agent(FeatureContext(["1"]), cost, [1.0]).decoder
-    held = LinearPolicy(np.full((29, 1, 1), -0.35))  # of x' = 1.2 x + u: 0.85, and dear
+    held = LinearPolicy(np.full((29, 1, 1), -0.35))
     problem = PlanningProblem(decoder, np.eye(2), cost, np.ones(1), 1.0, held)
     covariance = np.diag([spread**2, 1e-6])[None]
-    belief = MachineBelief(np.array([[1.2, 1.0]]), covariance, 1e-4 * np.eye(1), np.full(1, 1e3))
+    belief = MachineBelief(np.array([[growth, 1.0]]), covariance, 1e-4 * np.eye(1), np.full(1, 1e3))
     problem.__dict__["machine"] = belief
     for seed in range(5):
         choice = Cautious().choose(problem, default_rng(seed))

@@ -30,9 +30,13 @@ def prior_of(decoder: Decoder, G: Float[Array, "p y"] | None = None) -> Prior | 
     usual = _usual_matrix(decoder)
     if usual is None:
         usual = np.ones((p, len(decoder.scales))) if G is None else np.abs(G)
-    law = decoder.context_map.persistence
-    prior = Prior.natural(usual, decoder.scales, np.zeros((d, p)) if law is None else law)
-    return with_known_rows(prior, decoder.known, decoder.context_map.shape)[0]
+    last = decoder.last_natural
+    if last is None or not np.array_equal(last[0], usual):
+        law = decoder.context_map.persistence
+        prior = Prior.natural(usual, decoder.scales, np.zeros((d, p)) if law is None else law)
+        prior = with_known_rows(prior, decoder.known, decoder.context_map.shape)[0]
+        decoder.last_natural = last = (usual, prior)
+    return last[1]
 
 
 def has_prior_sizes(decoder: Decoder) -> bool:

@@ -81,6 +81,7 @@ class FleetData(PooledRows, Locked):
         self.repeats = 0  # episodes, stretches of them in logs or tables, learnt before
         self.kept: dict[Any, Any] = {}  # what others computed from it; gone when data come
         self.logged: Logged | None = None  # how large it was
+        self.last_natural: tuple[Array, Prior] | None = None  # and by which G; steps do not move it
         self._digests = Digests()
         super().__init__(None if deviations is None else FleetMachines(deviations))
 

@@ -89,7 +89,7 @@ class Cautious:
     budget: float = 0.3
     state_limit: float | tuple[float, ...] | None = None
     confidence: float = 0.95
-    doubt: float = 0.1
+    doubt: float = 0.3
     step_budget: float = 0.03
     step_probe: float = 1.25
 
@@ -137,9 +137,9 @@ class Cautious:
         if problem.incumbent is not None:
             # It runs the machine. Draws that disagree on what it costs know too little to judge it.
             usual, upper = np.median(costs[-1]), _upper(costs[-1], self.level)
-            judged = belief.identified and upper < np.inf and upper <= self.max_cost_ratio * usual
+            judged = belief.identified and upper < np.inf and upper / self.max_cost_ratio <= usual
             better = (costs < costs[-1]).mean(1) >= self.level
-            refused = ~better | (costs > self.max_cost_ratio * costs[-1]).any(1) | (not judged)
+            refused = ~better | (costs / self.max_cost_ratio > costs[-1]).any(1) | (not judged)
         else:  # if all draws explode, they say nothing yet, and nothing is good enough
             idle = float(np.median(plain[-1]))
             refused = ~(costs.max(1) <= self.max_cost_ratio * idle) | (not np.isfinite(idle))
