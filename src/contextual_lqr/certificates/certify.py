@@ -251,6 +251,8 @@ class _Task:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
+        if isinstance(cost, StationaryCost) and self.known is None:  # all of it is due to noise
+            reach = reach.with_variances(np.diagonal(belief.noise))
         machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
         hedge, doubt = self.check.hedge, belief.covariances
         uncertainty = None

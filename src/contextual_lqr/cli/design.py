@@ -163,7 +163,8 @@ def _content(
     gains = np.stack([gains_of(one.policy) for one in certificates])
     called = "gain" if constant else "gains"
     rows = [
-        _row(fitted, machines, i, one) | {"certified": not quick, "beta": beta, "delta": delta}
+        _row(fitted, machines, i, one)
+        | {"certified": not quick and one.margins is None, "beta": beta, "delta": delta}
         for i, one in enumerate(certificates)
     ]
     if form == "json":
