@@ -39,7 +39,7 @@ from contextual_lqr.certificates.limits import (
 )
 from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import unmodelled
+from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
@@ -290,6 +290,8 @@ class _Task:
         moments = _usual_moments(machines.centre, reach.noise, played, x)
         run = run_range(machines.centre, reach.noise, played, x)
         beyond = [[self.decoder.context_map.outside(one) for one in contexts]]
+        if doubt_of_all := in_the_long_run(self.check.findings, cost):
+            beyond.append([doubt_of_all] * n)
         if self.limits is not None:
             beyond.append(self.limits.beyond(*run))
         if decoder.logged is not None:
