@@ -41,7 +41,7 @@ from contextual_lqr.certificates.limits import (
 from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
 from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import unmodelled
+from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
@@ -252,6 +252,8 @@ class _Task:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
+        if isinstance(cost, StationaryCost) and self.known is None:  # all of it is due to noise
+            reach = reach.with_variances(np.diagonal(belief.noise))
         machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
         hedge, doubt = self.check.hedge, belief.covariances
         uncertainty = None
@@ -289,6 +291,8 @@ class _Task:
         moments = usual_moments(machines.centre, reach.noise, played, x)
         run = run_range(machines.centre, reach.noise, played, x)
         beyond = [[self.decoder.context_map.outside(one) for one in contexts]]
+        if doubt_of_all := in_the_long_run(self.check.findings, cost):
+            beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:
             kinds = {one.kind for one in self.check.findings}
             farther = NONLINEAR if "nonlinear" in kinds else FARTHER
