@@ -142,7 +142,7 @@ def _show_one(
     else:
         said = "u = K x at every step: the task has no horizon. --horizon gives an episode's gains."
     if made:
-        state, given = (", ".join(f"{round(x, 12):.4g}" for x in part) for part in made[0].rest)
+        state, given = (", ".join(map(_number, part.tolist())) for part in made[0].rest)
         said = escape(f"u = u0 + K [x - x0; q]: x0 is {state}, u0 {given}, q the integrals.")
     console.print(said, style="dim", highlight=False)
     console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)

@@ -3,7 +3,10 @@
     u = limited(ū + K (x - x̄) + Kq q)        q' = q + x[integrated] - target
 
 (x̄, ū) is at rest at the target. Anti-windup: q stands still as long as it would drive an input that
-is at its limit further beyond it. The C file of `contextual-lqr export` does the same.
+is at its limit further beyond it. A way to a target that is known beforehand is no error: q begins,
+and goes on when the target changes, where what is to come, [x - x̄; q]ᵀP[x - x̄; q], is least.
+Without that every step of the target would overshoot, so that q sums up to nothing. The C file of
+`contextual-lqr export` does the same.
 """
 
 from __future__ import annotations
@@ -28,6 +31,8 @@ from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.python_control import state_space
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.lqr.stationary import StationaryCost
+
+_ROUNDING = 1e-14  # what is so small beside the others at rest is 0
 
 
 class Controller(Displayed):
@@ -86,6 +91,10 @@ class Controller(Displayed):
     True
     """
 
+    saturated: bool
+    _fresh: bool  # whether the integrators have not begun
+    _integral: Float[Array, " k"]
+
     def __init__(
         self,
         system: LinearSystem | MachineBelief,
@@ -120,11 +129,14 @@ class Controller(Displayed):
         self._parts = task.parts(machine)
         self._require_integrable()
         larger = task.with_integrators(*self._parts[:2])
-        self.gain: Float[Array, "m size"] = solve(*larger, check=True).policy.gain
+        found, n = solve(*larger, check=True), len(task.moving)
+        self.gain: Float[Array, "m size"] = found.policy.gain
+        P = found.value_matrix
+        # The integrators that make what is to come least, for states x - x̄: lead (x - x̄).
+        self.lead: Float[Array, "k n"] = -np.linalg.solve(P[n:, n:], P[n:, :n])
         self._target = task.target
         self._rest = self._at(self._target)
-        self._integral = np.zeros(len(task.integrated))
-        self.saturated = False
+        self.reset()
 
     @property
     def target(self) -> dict[str, float]:
@@ -179,6 +191,8 @@ class Controller(Displayed):
         if target is not None:
             self.set_target(target)
         rest, feed = self._rest
+        if self._fresh:
+            self._integral, self._fresh = self.lead @ (x - rest), False
         asked = feed + self.gain[:, :n] @ (x - rest) + self.gain[:, n:] @ self._integral
         low, high = task.limits.low, task.limits.high
         u = np.clip(asked, low, high)
@@ -204,11 +218,14 @@ class Controller(Displayed):
             If no input within the limits holds it. Nothing has changed then.
         """
         wanted = self.task.values(target, self._target)
+        before = self._rest[0]
         self._rest, self._target = self._at(wanted), wanted
+        self._integral = self._integral + self.lead @ (before - self._rest[0])
 
     def reset(self) -> None:
-        """Set the integrators to zero, as before the first step."""
-        self._integral, self.saturated = np.zeros(len(self._integral)), False
+        """Forget what the integrators hold, as before the first step."""
+        self._integral = np.zeros(len(self.task.integrated))
+        self.saturated, self._fresh = False, True
 
     def moments(self, noise: Float[Array, "d d"]) -> Float[Array, "y y"]:
         """E[y yᵀ] of the loop in the long run under this noise, y = [x; u] with the constants."""
@@ -260,7 +277,10 @@ class Controller(Displayed):
                 f"no input can hold {said}: {name} would have to be {u:.3g}, its limit is "
                 f"{limit:.3g}",
             )
-        return read_only(found[0]), read_only(found[1])
+        state, given = (
+            np.where(np.abs(part) > _ROUNDING * np.abs(part).max(), part, 0.0) for part in found
+        )
+        return read_only(state), read_only(given)
 
     def _require_integrable(self) -> None:
         """What is integrated must be held at any value: rows of [A - I, B; I, 0] independent."""

@@ -13,9 +13,12 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.certify import QUANTILE
 from contextual_lqr.certificates.margins import settling_steps
+from contextual_lqr.certificates.prediction import ClosedLoopPrediction
 from contextual_lqr.certificates.saturation import LARGEST, RUNS, Saturation, compared
+from contextual_lqr.checks import require
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost
@@ -64,6 +67,37 @@ def tried(
     )
 
 
+def predicted_run(
+    controller: Controller,
+    belief: MachineBelief,
+    start: Float[Array, " d"],
+    steps: int,
+    rng: np.random.Generator,
+    *,
+    runs: int = 500,
+    band: float = 0.9,
+) -> ClosedLoopPrediction:
+    """The band of runs to the set-point on posterior draws, of machines without constants."""
+    require(runs >= 2, f"runs must be at least 2, not {runs!r}")
+    require(0 < band < 1, f"band must be between 0 and 1, not {band!r}")
+    drawn, ends = belief.draw(runs, rng), [(1 - band) / 2, 0.5, (1 + band) / 2]
+    shocks = np.sqrt(np.einsum("nii->ni", drawn.noise))[:, None]
+    shocks = shocks * rng.standard_normal((runs, steps, len(start)))
+    states, inputs, clipped = run(controller, drawn, start, shocks)
+    expected = run(controller, belief.system, start, np.zeros((steps, len(start))))
+    gain = controller.gain[:, : len(start)]
+    return ClosedLoopPrediction(
+        StationaryPolicy(gain).over(steps),
+        np.quantile(states, ends, axis=0, method="nearest"),
+        np.quantile(inputs, ends, axis=0, method="nearest"),
+        expected[0],
+        expected[1],
+        _cost(controller, states, inputs),
+        int((np.abs(states) >= LARGEST).any((1, 2)).sum()),
+        float(clipped.mean()),
+    )
+
+
 def run(
     controller: Controller,
     systems: LinearSystem,
@@ -79,7 +113,7 @@ def run(
     (*batch, steps, n), m = shocks.shape, len(gain)
     low, high = (task.limits.low, task.limits.high) if clip else (-np.inf, np.inf)
     x = np.broadcast_to(start[list(task.moving)], (*batch, n))
-    q = np.zeros((*batch, len(task.integrated)))
+    q = (x - rest) @ controller.lead.T
     own = [task.held.index(i) for i in task.integrated]
     target = np.array(list(controller.target.values()))[own] if own else np.zeros(0)
     states, inputs = np.empty((*batch, steps + 1, n)), np.empty((*batch, steps, m))
