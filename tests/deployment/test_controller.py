@@ -8,7 +8,7 @@ import pytest
 import scipy.optimize
 from numpy.random import default_rng
 
-from contextual_lqr import Controller, InputError, LinearSystem, StationaryCost
+from contextual_lqr import Controller, InputError, LinearSystem, StationaryCost, solve
 from contextual_lqr.deployment.at_rest import at_rest
 from contextual_lqr.deployment.trial import run
 
@@ -114,11 +114,12 @@ def test_many_runs_at_once_are_those_of_the_controller() -> None:
         MOTOR, COST, target={"angle": 3.0}, integral={"angle": 0.05}, input_bounds=limits,
         states=NAMES,
     )  # fmt: skip
-    systems = LinearSystem(MOTOR.A + 0.02 * rng.standard_normal((3, 2, 2)), MOTOR.B)
+    A = MOTOR.A + 0.02 * rng.standard_normal((3, 2, 2))
+    systems = LinearSystem(A, np.repeat(MOTOR.B[None], 3, axis=0))
     shocks = 0.05 * rng.standard_normal((3, 60, 2))
     states, inputs, clipped = run(made, systems, np.array([0.5, 0.0]), shocks)
     assert 0 < clipped.mean() < 1
-    for i, A in enumerate(systems.A):
+    for i, own in enumerate(A):
         made.reset()
         x = np.array([0.5, 0.0])
         for h, shock in enumerate(shocks[i]):
@@ -126,7 +127,7 @@ def test_many_runs_at_once_are_those_of_the_controller() -> None:
             u = made.input(x)
             np.testing.assert_allclose(inputs[i, h], u, rtol=1e-9, atol=1e-12)
             assert made.saturated == clipped[i, h]
-            x = A @ x + MOTOR.B @ u + shock
+            x = own @ x + MOTOR.B @ u + shock
 
 
 def test_a_step_of_the_target_hardly_overshoots() -> None:
@@ -145,6 +146,8 @@ def test_python_control_agrees() -> None:
     plant, K = made.to_control(dt=0.1)
     theirs, _, poles = control.dlqr(plant, np.diag([1.0, 0.01, 0.2]), COST.R)
     np.testing.assert_allclose(K, theirs, rtol=1e-9)
+    plain = solve(MOTOR, COST).policy.to_control()
+    np.testing.assert_allclose(plain, control.dlqr(MOTOR.A, MOTOR.B, COST.Q, COST.R)[0], rtol=1e-9)
     assert plant.dt == 0.1
     assert np.abs(poles).max() < 1
     assert made.gain_columns == ["angle", "speed", "integral of angle"]
