@@ -127,7 +127,7 @@ def test_the_constant_gain_is_simulated_for_as_long_as_asked(
         ({"R": "0"}, "R is singular"),
         ({"R": "cheap"}, "where a number belongs"),
         ({"Q": "position=1,position=2"}, "name=value,name=value"),
-        ({"target": "position=1"}, "a target needs a horizon"),
+        ({"target": "colour=1"}, "target: there is no state 'colour' that moves"),
         ({"horizon": 1}, "the horizon must be"),
     ],
 )
@@ -141,7 +141,7 @@ def test_what_only_an_episode_has_needs_a_horizon() -> None:
     assert "a constant gain" in repr(FleetDescription.parse(ENDLESS))
     for old, new, sentence in (
         ("# final_Q =", "final_Q =", "final_Q is for the last state of an episode: add horizon"),
-        ('# target = "path.csv"', 'target = "path.csv"', "target is for its steps: add horizon"),
+        ('# target = "path.csv"', 'target = "path.csv"', "changes step by step needs a horizon"),
         ("# one = { constant", "one = { constant", "one is always 1, which no constant gain"),
     ):
         with pytest.raises(InputError, match=sentence):

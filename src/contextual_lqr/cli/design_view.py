@@ -143,7 +143,10 @@ def _show_one(
         said = "u = K x at every step: the task has no horizon. --horizon gives an episode's gains."
     if made:
         state, given = (", ".join(map(_number, part.tolist())) for part in made[0].rest)
-        said = escape(f"u = u0 + K [x - x0; q]: x0 is {state}, u0 {given}, q the integrals.")
+        law, rest = "K (x - x0)", f"x0 is {state}, u0 {given}"
+        if made[0].integral:
+            law, rest = "K [x - x0; q]", f"{rest}, q the integrals"
+        said = escape(f"u = u0 + {law}: {rest}.")
     console.print(said, style="dim", highlight=False)
     console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)
 
