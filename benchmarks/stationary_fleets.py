@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 from broken_bases import Base, bases
-from broken_fleets import FIRST_SEED, VARIANTS, Score, Trial, breakable, learn, table, trial
+from broken_fleets import VARIANTS, Score, Trial, breakable, learn, table, trial
 from numpy import ndarray as Array
 from pages import write_section
 from scipy.linalg import solve_discrete_are
@@ -26,8 +26,9 @@ from support_broken import Machines
 
 import contextual_lqr as clqr
 
-RUNS, STEPS, SETTLED = 40, 500, 150  # of a simulation; the first steps do not count
-RELAXED = (0.5, 0.7, 0.85, 1.0, 1.2, 1.5)  # gains tried under friction, as parts of the optimal one
+FIRST_SEED = 120  # what 100, 101, 110 and 111 showed has been repaired
+RUNS, STEPS, SETTLED = 20, 300, 100  # of a simulation; the first steps do not count
+RELAXED = (0.6, 0.8, 1.0, 1.25)  # gains tried under friction, as parts of the optimal one
 
 
 def endless(base: Base) -> clqr.StationaryCost | None:
@@ -122,7 +123,7 @@ def score(given: Trial, cost: clqr.StationaryCost) -> Score:
 def main() -> None:
     """Measure today's certificate of constant gains."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=2, help="how many, from 100 on")
+    parser.add_argument("--seeds", type=int, default=2, help="how many, from 120 on")
     parser.add_argument("--development", action="store_true", help="seeds from 0 on instead")
     parser.add_argument("--by-fleet", action="store_true", help="a row for each fleet too")
     parser.add_argument("--write", action="store_true", help="write the section of the page")
@@ -131,13 +132,15 @@ def main() -> None:
     clqr.set_threads(1)
     first, began = 0 if options.development else FIRST_SEED, time.perf_counter()
     parts: dict[tuple[str, str], list[Score]] = {}
-    for seed in range(first, first + options.seeds):
-        for name, base in bases(seed).items():
-            cost = endless(base)
-            for variant in options.variants:
-                if cost is not None and breakable(base, variant):
+    tasks = {seed: bases(seed) for seed in range(first, first + options.seeds)}
+    for variant in options.variants:
+        for seed, fleets in tasks.items():
+            for name, base in fleets.items():
+                if (cost := endless(base)) is not None and breakable(base, variant):
                     one = score(trial(base, variant, seed), cost)
                     parts.setdefault((variant, name), []).append(one)
+        some = [Score.joined(one) for (own, _), one in parts.items() if own == variant]
+        print(f"{variant}: {' | '.join(Score.joined(some).row())}", file=sys.stderr, flush=True)
     text = table({key: Score.joined(some) for key, some in parts.items()}, options.by_fleet)
     print(text)
     if options.write:

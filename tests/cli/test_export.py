@@ -28,7 +28,7 @@ def test_it_says_what_the_file_needs(decoder: Path) -> None:
     assert (done.returncode, done.stderr) == (0, "")
     told = json.loads(done.stdout)
     assert told["written"] == [str(folder / "cart.c"), str(folder / "cart.h")]
-    assert told["step_operations"] == 4
+    assert told["step_operations"] == 6
     assert 0 < told["data_bytes"] < told["stack_bytes"]
     assert '#include "cart.h"' in (folder / "cart.c").read_text()
     assert "typedef float controller_real;" in (folder / "cart.h").read_text()

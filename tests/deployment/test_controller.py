@@ -8,8 +8,9 @@ import pytest
 import scipy.optimize
 from numpy.random import default_rng
 
-from contextual_lqr import Controller, InputError, LinearSystem, StationaryCost
+from contextual_lqr import Controller, InputError, LinearSystem, StationaryCost, solve
 from contextual_lqr.deployment.at_rest import at_rest
+from contextual_lqr.deployment.trial import run
 
 MOTOR = LinearSystem([[1, 0.1], [0, 0.9]], [[0.01], [0.2]])  # angle, speed; voltage
 COST = StationaryCost(np.diag([1.0, 0.01]), [[0.01]])
@@ -34,7 +35,7 @@ def test_a_target_is_reached_without_a_load_and_with_an_integral_under_one() -> 
     states, _ = played(plain, MOTOR, 300, load=0.5)
     assert abs(states[-1, 0] - 2.0) > 0.02
     firm = Controller(MOTOR, COST, target={"angle": 2.0}, integral=["angle"], states=NAMES)
-    states, _ = played(firm, MOTOR, 300, load=0.5)
+    states, _ = played(firm, MOTOR, 600, load=0.5)
     np.testing.assert_allclose(states[-1], [2.0, 0.0], atol=1e-6)
     assert firm.integral["angle"] != 0
     firm.reset()
@@ -106,11 +107,47 @@ def test_rest_is_the_cheapest_that_holds_the_target(seed: int) -> None:
         np.testing.assert_allclose(np.concatenate(found) / unit, best.x, rtol=1e-4, atol=1e-5)
 
 
+def test_many_runs_at_once_are_those_of_the_controller() -> None:
+    """Clipped, with noise, an integral and its anti-windup."""
+    rng, limits = default_rng(2), (-1.0, 1.5)
+    made = Controller(
+        MOTOR, COST, target={"angle": 3.0}, integral={"angle": 0.05}, input_bounds=limits,
+        states=NAMES,
+    )  # fmt: skip
+    A = MOTOR.A + 0.02 * rng.standard_normal((3, 2, 2))
+    systems = LinearSystem(A, np.repeat(MOTOR.B[None], 3, axis=0))
+    shocks = 0.05 * rng.standard_normal((3, 60, 2))
+    states, inputs, clipped = run(made, systems, np.array([0.5, 0.0]), shocks)
+    assert 0 < clipped.mean() < 1
+    for i, own in enumerate(A):
+        made.reset()
+        x = np.array([0.5, 0.0])
+        for h, shock in enumerate(shocks[i]):
+            np.testing.assert_allclose(states[i, h], x, rtol=1e-9, atol=1e-12)
+            u = made.input(x)
+            np.testing.assert_allclose(inputs[i, h], u, rtol=1e-9, atol=1e-12)
+            assert made.saturated == clipped[i, h]
+            x = own @ x + MOTOR.B @ u + shock
+
+
+def test_a_step_of_the_target_hardly_overshoots() -> None:
+    """An integral from 0 must overshoot until it is back at 0; ours begins where that is cheap."""
+    made = Controller(MOTOR, COST, target={"angle": 1.0}, integral={"angle": 0.01}, states=NAMES)
+    states, _ = played(made, MOTOR, 300)
+    assert states[:, 0].max() < 1.1
+    made.lead = np.zeros((1, 2))
+    made.reset()
+    naive, _ = played(made, MOTOR, 300)
+    assert naive[:, 0].max() > 1.15
+
+
 def test_python_control_agrees() -> None:
     made = Controller(MOTOR, COST, target={"angle": 1.0}, integral={"angle": 0.2}, states=NAMES)
     plant, K = made.to_control(dt=0.1)
     theirs, _, poles = control.dlqr(plant, np.diag([1.0, 0.01, 0.2]), COST.R)
     np.testing.assert_allclose(K, theirs, rtol=1e-9)
+    plain = solve(MOTOR, COST).policy.to_control()
+    np.testing.assert_allclose(plain, control.dlqr(MOTOR.A, MOTOR.B, COST.Q, COST.R)[0], rtol=1e-9)
     assert plant.dt == 0.1
     assert np.abs(poles).max() < 1
     assert made.gain_columns == ["angle", "speed", "integral of angle"]

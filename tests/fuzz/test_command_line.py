@@ -35,6 +35,8 @@ COMMANDS = [
     "design a.decoder --context mass=2 --draws 5 --quick -o gains.csv",
     "simulate a.decoder --context mass=2 --runs 5 --band 0.5 --horizon 9 --seed 1 --json",
     "simulate a.decoder --context mass=2 --runs 5 -o loop.svg",
+    "export a.decoder -o controller.c --header --float --json",
+    "export a.decoder --context mass=2 -o model.json",
     "advise a.decoder --candidates machines.csv --targets machines.csv --dither 0.1",
     "new fresh.toml",
     "info --json",

@@ -44,6 +44,17 @@ class RowRadii:
     least_noise: Float[Array, "d d"]
     most_noise: Float[Array, "d d"]
 
+    def with_variances(self, variances: Float[Array, " d"]) -> RowRadii:
+        """The same with noise of these variances: where machines deviate, residuals have more."""
+        before = np.diagonal(self.noise)
+        scale = np.sqrt(np.where(before > 0, variances / np.where(before > 0, before, 1.0), 0.0))
+
+        def scaled(W: Array) -> Array:
+            return np.asarray(scale[:, None] * W * scale)
+
+        noises = (scaled(W) for W in (self.noise, self.least_noise, self.most_noise))
+        return RowRadii(self.rows, self.joint, *noises)
+
 
 def row_radii(
     decoder: Decoder,

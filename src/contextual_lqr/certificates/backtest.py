@@ -38,7 +38,7 @@ from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import Belief
 from contextual_lqr.belief.population import Population
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import findings_of, unmodelled
+from contextual_lqr.certificates.unmodelled import findings_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty
@@ -260,6 +260,8 @@ class _Backtest:
     def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
         """Which of these would have been trusted: claims small enough, and loops that decay."""
         found = factor * one.claimed <= most
+        if in_the_long_run(self.findings, self.cost):
+            return np.zeros_like(found)
         for i in np.flatnonzero(found):
             system = LinearSystem.unchecked(
                 one.drawn.A[:, i], one.drawn.B[:, i], one.drawn.noise[:, i]

@@ -42,7 +42,7 @@ from contextual_lqr.certificates.limits import (
 from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
 from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import unmodelled
+from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.checks import (
     as_numbers,
     as_symmetric,
@@ -271,6 +271,8 @@ class _Task:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
+        if isinstance(cost, StationaryCost) and self.known is None:  # all of it is due to noise
+            reach = reach.with_variances(np.diagonal(belief.noise))
         if isinstance(belief, MachineBelief):
             machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
         else:
@@ -314,6 +316,8 @@ class _Task:
         beyond = [[outside(decoder.context_map, one) for one in contexts]]
         if (unchecked := without_check(decoder)) is not None:
             beyond.append([unchecked] * n)
+        if doubt_of_all := in_the_long_run(self.check.findings, cost):
+            beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:
             kinds = {one.kind for one in self.check.findings}
             farther = NONLINEAR if "nonlinear" in kinds else FARTHER

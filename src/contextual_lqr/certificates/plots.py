@@ -184,6 +184,8 @@ def plot_tradeoff(
 def draw_tradeoff(found: Tradeoff, *, title: str = "", figure: Figure | None = None) -> list[Axes]:
     """Draw a sweep that has been made."""
     with figure_style():
+        from matplotlib.ticker import LogLocator, NullFormatter
+
         (axes,) = drawn = panels(figure, 1, 1, 5.0, 3.4)
         good = np.isfinite(found.state) & np.isfinite(found.effort)
         same: dict[str, Any] = {"color": PALETTE[0], "alpha": 0.3, "linewidth": 4}
@@ -201,7 +203,7 @@ def draw_tradeoff(found: Tradeoff, *, title: str = "", figure: Figure | None = N
             linewidth=1.2,
             label="the machine as estimated",
         )
-        for k in range(0, len(found.factors), max(len(found.factors) // 6, 1)):
+        for k in range(0, len(found.factors), max((len(found.factors) - 1) // 4, 1)):
             if good[k]:
                 axes.annotate(
                     f"R × {found.factors[k]:g}",
@@ -216,6 +218,11 @@ def draw_tradeoff(found: Tradeoff, *, title: str = "", figure: Figure | None = N
             axes.plot(found.effort[loose], found.state[loose], "x", label="some grow", **marks)
         axes.set(xlabel="inputs: √(uᵀRu) of a step", ylabel="states: √(xᵀQx) of a step")
         axes.set(xscale="log", yscale="log")
+        for axis in (axes.xaxis, axes.yaxis):  # a decade may have no tick of its own
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.set_minor_formatter(NullFormatter())
+        axes.margins(x=0.18, y=0.12)
         axes.legend(loc="best", fontsize="small")
         axes.figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
     return drawn

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.limits import InputLimits
@@ -22,7 +22,7 @@ from contextual_lqr.lqr.rollout import as_noise, rollout
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 
 RUNS = 4  # of each draw, each with noise of its own
-_LARGEST = 1e100  # a run that explodes is followed no further than this
+LARGEST = 1e100  # a run that explodes is followed no further than this
 
 
 @dataclass(frozen=True)
@@ -75,18 +75,28 @@ def saturation(
     """The clipped controller on drawn machines."""
     n, steps, d = len(drawn.A), len(policy.gains), len(start)
     shocks = as_noise(drawn, rng.standard_normal((RUNS, n, steps, d)))
-    free = rollout(policy, drawn, start, shocks, largest=_LARGEST)
+    free = rollout(policy, drawn, start, shocks, largest=LARGEST)
     bounds = (limits.low, limits.high)
-    held = rollout(policy, drawn, start, shocks, input_bounds=bounds, largest=_LARGEST)
+    held = rollout(policy, drawn, start, shocks, input_bounds=bounds, largest=LARGEST)
     asked = np.einsum("hmd,...hd->...hm", policy.gains, held.states[..., :-1, :])
     clipped = (np.clip(asked, *bounds) != asked).any(-1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        paid, more = (np.asarray(trajectory_cost(one, cost)) for one in (free, held))
+    return compared(paid, more, clipped, quantile)
+
+
+def compared(
+    paid: Float[Array, "runs n"],
+    clipped_cost: Float[Array, "runs n"],
+    clipped: Bool[Array, "runs n steps"],
+    quantile: float,
+) -> Saturation:
+    """What runs cost without limits and with them, and which steps are clipped, over n draws."""
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        paid = np.abs(np.asarray(trajectory_cost(free, cost)))
-        added = np.asarray(trajectory_cost(held, cost)) - paid
         # Draws on which no limit is met add nothing, also if their runs explode.
-        added = np.where(clipped.any(-1), added, 0.0)
-        shares = np.where(clipped.any((0, 2)), added.mean(0) / paid.mean(0), 0.0)
-        whole = float(added.mean() / paid.mean()) if clipped.any() else 0.0
+        added = np.where(clipped.any(-1), clipped_cost - paid, 0.0)
+        shares = np.where(clipped.any((0, 2)), added.mean(0) / np.abs(paid).mean(0), 0.0)
+        whole = float(added.mean() / np.abs(paid).mean()) if clipped.any() else 0.0
     shares = np.where(np.isnan(shares), np.inf, shares)
     return Saturation(
         float(clipped.any(-1).mean()),

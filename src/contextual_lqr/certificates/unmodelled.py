@@ -81,6 +81,19 @@ def unmodelled(
     return total, [findings[i].sentence for i in costs.argmax(0).tolist()]
 
 
+def in_the_long_run(findings: Sequence[Finding], cost: Cost) -> str:
+    """What forbids to trust a constant gain, in words: whatever the tests have found.
+
+    In the long run all costs are the noise's, and small motions are all there is. If errors are of
+    measurement, or come in waves, the best controller filters, and may be far better than any gain:
+    40 % were seen where next to nothing of the next error could be predicted. So what a finding
+    costs cannot be told from its size.
+    """
+    if not findings or not isinstance(cost, StationaryCost):
+        return ""
+    return f"{findings[0].sentence}: what that costs in the long run cannot be told"
+
+
 def late_cost(
     j: int,
     system: Dynamics,

@@ -176,7 +176,8 @@ def _content(
         names, gains = made[0].gain_columns, np.stack([one.gain for one in made])
     called = "gain" if constant else "gains"
     rows = [
-        _row(fitted, machines, i, one) | {"certified": not quick, "beta": beta, "delta": delta}
+        _row(fitted, machines, i, one)
+        | {"certified": not quick and one.margins is None, "beta": beta, "delta": delta}
         for i, one in enumerate(certificates)
     ]
     if form == "json":

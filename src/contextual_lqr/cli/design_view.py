@@ -112,8 +112,7 @@ def _show_one(
         (f"true {cost}", f"{_number(low)} to {_number(high)}"),
         ("", "(searched, not proven)" if quick else f"(a search found {found}; gaps of {gaps})"),
         ("likely excess", f"{percent(one.likely_excess)} over the best possible, at 95 %"),
-        ("instability", f"{one.instability:.1%} of the posterior draws"),
-        *([] if one.margins is None else [("the loop", str(one.margins))]),
+        *_stability(one),
         ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
     ]
     if machines.labels is not None:
@@ -143,10 +142,20 @@ def _show_one(
     else:
         said = "u = K x at every step: the task has no horizon. --horizon gives an episode's gains."
     if made:
-        state, given = (", ".join(f"{x:.4g}" for x in part) for part in made[0].rest)
-        said = f"u = u0 + K [x - x0; q]: x0 is {state}, u0 {given}, q the integrals."
+        state, given = (", ".join(map(_number, part.tolist())) for part in made[0].rest)
+        law, rest = "K (x - x0)", f"x0 is {state}, u0 {given}"
+        if made[0].integral:
+            law, rest = "K [x - x0; q]", f"{rest}, q the integrals"
+        said = escape(f"u = u0 + {law}: {rest}.")
     console.print(said, style="dim", highlight=False)
     console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)
+
+
+def _stability(one: Certificate) -> list[tuple[str, str]]:
+    if one.margins is None:
+        return [("instability", f"{one.instability:.1%} of the posterior draws")]
+    held = f"{1 - one.instability:.1%} of the plausible machines (posterior draws)"
+    return [("stabilised", held), ("the loop", str(one.margins))]
 
 
 def _ends(one: Certificate, quick: bool) -> tuple[float, float]:

@@ -21,6 +21,9 @@ from contextual_lqr.cli.machines import chosen_machines, own_data, shown
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Seed
 from contextual_lqr.cli.terminal import Console, percent, print_json, say
 from contextual_lqr.data import FittedFleet, FleetDescription
+from contextual_lqr.data.description import RUN
+from contextual_lqr.deployment.controller import Controller
+from contextual_lqr.deployment.trial import predicted_run
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
 from contextual_lqr.files import atomic_write, require_writable
@@ -76,17 +79,23 @@ def simulate(
     chosen = chosen_machines(fitted, context, None, machine)
     (values,) = chosen.rows
     belief = fitted.decoder.machine(values, machine)
-    hedge = fleet_check(fitted.decoder, described.cost, described.start).hedge
-    seen = predict_closed_loop(
-        belief,
-        described.episode_cost if horizon is None else task.with_horizon(horizon).episode_cost,
-        described.start,
-        np.random.default_rng(seed),
-        policy=_policy(belief, described.cost, hedge),
-        input_bounds=described.input_bounds,
-        runs=runs,
-        band=band,
-    )
+    rng = np.random.default_rng(seed)
+    if described.runs_to_a_set_point:
+        controller = Controller.of(belief, described.control_task())
+        steps = (horizon or RUN) - 1
+        seen = predicted_run(controller, belief, described.start, steps, rng, runs=runs, band=band)
+    else:
+        hedge = fleet_check(fitted.decoder, described.cost, described.start).hedge
+        seen = predict_closed_loop(
+            belief,
+            described.episode_cost if horizon is None else task.with_horizon(horizon).episode_cost,
+            described.start,
+            rng,
+            policy=_policy(belief, described.cost, hedge),
+            input_bounds=described.input_bounds,
+            runs=runs,
+            band=band,
+        )
     name = shown(values, described.units) if machine is None else machine
     outside = fitted.decoder.context_map.outside(values)
     if output is not None:

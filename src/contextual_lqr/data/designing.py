@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +10,14 @@ import numpy as np
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.certificates.certificate import REFUSED_INSTABILITY, Certificate
+from contextual_lqr.certificates.certificate import Certificate, counted, judge
 from contextual_lqr.certificates.certify import certify_many
 from contextual_lqr.certificates.extrapolation import extrapolations
 from contextual_lqr.checks import as_numbers, as_symmetric, require, require_semi_definite
 from contextual_lqr.data.description import FleetDescription, Quantity
 from contextual_lqr.deployment.controller import Controller
+from contextual_lqr.deployment.task import Task
+from contextual_lqr.deployment.trial import tried
 from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
@@ -39,16 +41,19 @@ def design_many(
     task = fitted.description if description is None else description
     if not fitted.decoder.rows:
         raise InputError("the fleet has learnt from no log yet: fit one first")
+    limits = None if task.runs_to_a_set_point and cost is None else task.input_bounds
     found = certify_many(
         fitted.decoder,
         contexts,
         task.cost if cost is None else cost,
         task.start if start is None else start,
-        **{"beta": "regression", "input_bounds": task.input_bounds, "states": task.state_names}
-        | options,
+        **{"beta": "regression", "input_bounds": limits, "states": task.state_names} | options,
     )
     if cost is None and task.runs_to_a_set_point:
-        found = [_held(fitted, task, one, label) for one, label in _labelled(found, options)]
+        x = as_numbers("start", task.start if start is None else start, "(d,)", 1)
+        duty, labels = task.control_task(), options.get("machine") or [None] * len(found)
+        pairs = zip(found, labels, strict=True)
+        found = [_held(fitted, duty, one, label, x) for one, label in pairs]
     return doubted(fitted, found)
 
 
@@ -63,27 +68,26 @@ def doubted(fitted: FittedFleet, found: list[Certificate]) -> list[Certificate]:
     ]
 
 
-def _labelled(
-    found: list[Certificate], options: Mapping[str, Any]
-) -> Iterable[tuple[Certificate, str | None]]:
-    return zip(found, options.get("machine") or [None] * len(found), strict=True)
-
-
 def _held(
-    fitted: FittedFleet, task: FleetDescription, one: Certificate, label: str | None
+    fitted: FittedFleet, task: Task, one: Certificate, label: str | None, start: Array
 ) -> Certificate:
-    """No more than is right of the loop with its integrators, on posterior draws."""
+    """With what set-point, integrators and limits do, on posterior draws."""
     belief = fitted.decoder.machine(one.context, label)
     try:
-        made = Controller.of(belief, task.control_task())
+        made = Controller.of(belief, task)
     except (InputError, UnsolvableError) as error:
         return replace(one, verdict="do not use", reason=f"{error}; {one.reason}")
-    grow = made.share_growing(belief.draw(_DRAWS, np.random.default_rng(0)))
-    if not grow:
-        return one
-    said = f"the loop with its integrators grows on {grow:.1%} of the posterior draws"
-    bad = grow > REFUSED_INSTABILITY or one.verdict == "do not use"
-    return replace(one, verdict="do not use" if bad else "caution", reason=f"{said}; {one.reason}")
+    rng = np.random.default_rng(0)
+    found = tried(made, belief.draw(_DRAWS, rng), start, rng)
+    # Both the plain gain and that with integrators are in doubt: the sum is never too little.
+    excess = one.likely_excess + found.excess
+    grows = max(found.growing, one.instability)
+    verdict, reason = judge(True, excess, grows, one.extrapolation)
+    order = ("trust", "caution", "do not use")
+    if order.index(verdict) > order.index(one.verdict):
+        one = replace(one, verdict=verdict, reason=f"with its integrators: {reason}; {one.reason}")
+    one = replace(one, likely_excess=excess, instability=grows)
+    return counted(one, found.saturation, "")
 
 
 def controller_for(

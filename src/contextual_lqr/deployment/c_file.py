@@ -190,7 +190,7 @@ def _sizes(content: dict[str, Any], n: int, m: int, y: int, single: bool) -> dic
     numbers += sum(len(content.get(name, ())) for name in lines)
     held, k, f = len(content["held"]), len(content["integrated"]), len(content["features"])
     larger, p = n + k, content.get("halves_rows", 0)
-    whole = n * n + n * m + m * larger + n + 2 * m + held + k + n * content["has_constant"]
+    whole = n * n + n * m + m * larger + n + 2 * m + held + k + k * n + n * content["has_constant"]
     context = f + larger * (larger + m) + whole
     riccati = 6 * larger**2 + m * m + m * larger + (larger**2 + 2 * larger * m + m * m)
     unknown = 2 * n + m + held
@@ -199,7 +199,7 @@ def _sizes(content: dict[str, Any], n: int, m: int, y: int, single: bool) -> dic
     size = 4 if single else 8
     return {
         "data_bytes": size * numbers,
-        "state_bytes": size * whole + 8,
+        "state_bytes": size * whole + 16,
         "stack_bytes": size * (context + riccati + rest + score) + 512,
     }
 
@@ -217,7 +217,7 @@ def _operations(
     doubling = 6 * a**3 + 2 * elimination(a, a) + 5 * a * a
     step = 2 * a**3 + a * a * m + 2 * a * a * m + a * m * m + elimination(m, a) + 4 * a * a
     gain = DOUBLINGS * (doubling + a**3) + REFINEMENTS * step + 4 * a * a * m
-    gain += 2 * elimination(m, a) + 3 * a * a
+    gain += 2 * elimination(m, a) + 3 * a * a + elimination(k, n)
     unknown = 2 * n + m + held
     rest = (2 * EQUILIBRATIONS + 3) * unknown**2 + elimination(unknown, 1) + (n + m) * n + 2 * n
     score = f * f + f
@@ -227,5 +227,5 @@ def _operations(
     return {
         "context_operations": of_features + f * n * y + gain + target + score,
         "target_operations": target,
-        "step_operations": m * (a + k),
+        "step_operations": m * (a + k) + k * n,
     }

@@ -3,7 +3,10 @@
     u = limited(ū + K (x - x̄) + Kq q)        q' = q + x[integrated] - target
 
 (x̄, ū) is at rest at the target. Anti-windup: q stands still as long as it would drive an input that
-is at its limit further beyond it. The C file of `contextual-lqr export` does the same.
+is at its limit further beyond it. A way to a target that is known beforehand is no error: q begins,
+and goes on when the target changes, where what is to come, [x - x̄; q]ᵀP[x - x̄; q], is least.
+Without that every step of the target would overshoot, so that q sums up to nothing. The C file of
+`contextual-lqr export` does the same.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_discrete_lyapunov
 
-from contextual_lqr.belief.machine import MachineBelief, as_system
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.limits import InputBounds
 from contextual_lqr.checks import as_numbers, read_only, require
 from contextual_lqr.deployment.at_rest import UNHELD, at_rest
@@ -28,6 +31,8 @@ from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.python_control import state_space
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.lqr.stationary import StationaryCost
+
+_ROUNDING = 1e-14  # what is so small beside the others at rest is 0
 
 
 class Controller(Displayed):
@@ -44,7 +49,7 @@ class Controller(Displayed):
     integral : list of names, or mapping from names to weights, optional
         The states whose distance to the target is summed up, so that no steady error remains under
         a load that the model does not know. The weight of a sum in the cost is, unless given, a
-        hundredth of its state's.
+        thousandth of its state's: an error takes some thirty steps to go.
     input_bounds : pair or mapping, optional
         What inputs may be, as `certify` takes it. Inputs are clipped to it, and integrators stand
         still meanwhile.
@@ -59,6 +64,8 @@ class Controller(Displayed):
         [K, Kq], for the n states that move and the k integrators.
     saturated : bool
         Whether the last input met a limit.
+    task : Task
+        What it is told: cost, set-point, integrators and limits.
 
     Raises
     ------
@@ -84,6 +91,10 @@ class Controller(Displayed):
     True
     """
 
+    saturated: bool
+    _fresh: bool  # whether the integrators have not begun
+    _integral: Float[Array, " k"]
+
     def __init__(
         self,
         system: LinearSystem | MachineBelief,
@@ -106,7 +117,7 @@ class Controller(Displayed):
         return made
 
     def _begin(self, system: LinearSystem | MachineBelief, task: Task) -> None:
-        self._task, cost = task, task.cost
+        self.task, cost = task, task.cost
         machine = system.system if isinstance(system, MachineBelief) else system
         require(machine.batch_shape == (), "a controller is for one machine, not for a batch")
         sizes = (machine.state_size, machine.input_size)
@@ -118,21 +129,24 @@ class Controller(Displayed):
         self._parts = task.parts(machine)
         self._require_integrable()
         larger = task.with_integrators(*self._parts[:2])
-        self.gain: Float[Array, "m size"] = solve(*larger, check=True).policy.gain
+        found, n = solve(*larger, check=True), len(task.moving)
+        self.gain: Float[Array, "m size"] = found.policy.gain
+        P = found.value_matrix
+        # The integrators that make what is to come least, for states x - x̄: lead (x - x̄).
+        self.lead: Float[Array, "k n"] = -np.linalg.solve(P[n:, n:], P[n:, :n])
         self._target = task.target
         self._rest = self._at(self._target)
-        self._integral = np.zeros(len(task.integrated))
-        self.saturated = False
+        self.reset()
 
     @property
     def target(self) -> dict[str, float]:
         """What is held, by name."""
-        return dict(zip(self._task.held_names, self._target.tolist(), strict=True))
+        return dict(zip(self.task.held_names, self._target.tolist(), strict=True))
 
     @property
     def gain_columns(self) -> list[str]:
         """What each column of the gain multiplies: states, and integrals of states."""
-        return self._task.free_names + [f"integral of {name}" for name in self.integral]
+        return self.task.free_names + [f"integral of {name}" for name in self.integral]
 
     @property
     def rest(self) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
@@ -142,7 +156,7 @@ class Controller(Displayed):
     @property
     def integral(self) -> dict[str, float]:
         """The integrators, by the names of their states."""
-        names = [self._task.free_names[i] for i in self._task.integrated]
+        names = [self.task.free_names[i] for i in self.task.integrated]
         return dict(zip(names, self._integral.tolist(), strict=True))
 
     def input(
@@ -167,7 +181,7 @@ class Controller(Displayed):
         InputError
             If the state is not finite, or no input holds the target. Nothing has changed then.
         """
-        task = self._task
+        task = self.task
         x, n = as_numbers("state", state, "(d,)", 1), len(task.moving)
         require(
             x.shape in ((len(task.names),), (n,)),
@@ -177,6 +191,8 @@ class Controller(Displayed):
         if target is not None:
             self.set_target(target)
         rest, feed = self._rest
+        if self._fresh:
+            self._integral, self._fresh = self.lead @ (x - rest), False
         asked = feed + self.gain[:, :n] @ (x - rest) + self.gain[:, n:] @ self._integral
         low, high = task.limits.low, task.limits.high
         u = np.clip(asked, low, high)
@@ -201,25 +217,19 @@ class Controller(Displayed):
         InputError
             If no input within the limits holds it. Nothing has changed then.
         """
-        wanted = self._task.values(target, self._target)
+        wanted = self.task.values(target, self._target)
+        before = self._rest[0]
         self._rest, self._target = self._at(wanted), wanted
+        self._integral = self._integral + self.lead @ (before - self._rest[0])
 
     def reset(self) -> None:
-        """Set the integrators to zero, as before the first step."""
-        self._integral, self.saturated = np.zeros(len(self._integral)), False
-
-    def share_growing(self, systems: LinearSystem) -> float:
-        """On which share of these machines the loop with its integrators does not decay."""
-        task, grows = self._task, []
-        for A, B in zip(systems.A, systems.B, strict=True):
-            larger, _ = task.with_integrators(*task.parts(as_system(np.hstack((A, B)), 0 * A))[:2])
-            loop = larger.A + larger.B @ self.gain
-            grows.append(bool(np.abs(np.linalg.eigvals(loop)).max() >= 1))
-        return float(np.mean(grows))
+        """Forget what the integrators hold, as before the first step."""
+        self._integral = np.zeros(len(self.task.integrated))
+        self.saturated, self._fresh = False, True
 
     def moments(self, noise: Float[Array, "d d"]) -> Float[Array, "y y"]:
         """E[y yᵀ] of the loop in the long run under this noise, y = [x; u] with the constants."""
-        task, m = self._task, len(self.gain)
+        task, m = self.task, len(self.gain)
         larger, _ = task.with_integrators(*self._parts[:2])
         moving, n, d = list(task.moving), len(task.moving), len(task.names)
         shocks = np.zeros_like(larger.A)
@@ -245,12 +255,12 @@ class Controller(Displayed):
         control.StateSpace, array
             Deviations from rest: its closed loop is A - B K.
         """
-        larger, _ = self._task.with_integrators(*self._parts[:2])
+        larger, _ = self.task.with_integrators(*self._parts[:2])
         return state_space(larger.A, larger.B, dt), -self.gain
 
     def _at(self, target: Float[Array, " held"]) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
         """The state and input at rest there, or a sentence that says why there are none."""
-        (A, B, offset), task = self._parts, self._task
+        (A, B, offset), task = self._parts, self.task
         Q = task.cost.Q[np.ix_(task.moving, task.moving)]
         found = at_rest(A, B, offset, Q, np.asarray(task.cost.R), list(task.held), target)
         said = _said(task.held_names, target)
@@ -267,11 +277,14 @@ class Controller(Displayed):
                 f"no input can hold {said}: {name} would have to be {u:.3g}, its limit is "
                 f"{limit:.3g}",
             )
-        return read_only(found[0]), read_only(found[1])
+        state, given = (
+            np.where(np.abs(part) > _ROUNDING * np.abs(part).max(), part, 0.0) for part in found
+        )
+        return read_only(state), read_only(given)
 
     def _require_integrable(self) -> None:
         """What is integrated must be held at any value: rows of [A - I, B; I, 0] independent."""
-        (A, B, _), task = self._parts, self._task
+        (A, B, _), task = self._parts, self.task
         n, places = len(A), list(task.integrated)
         for count, place in enumerate(places, 1):
             rows = np.zeros((n + count, n + B.shape[1]))
@@ -285,13 +298,13 @@ class Controller(Displayed):
                 )
 
     def _facts(self) -> dict[str, object]:
-        n = len(self._task.moving)
+        n = len(self.task.moving)
         facts: dict[str, object] = {"states": n, "inputs": len(self.gain)}
         if self.target:
             facts["target"] = _said(list(self.target), self._target)
         if self.integral:
             facts["integral"] = ", ".join(self.integral)
-        return {**facts, "limits": "yes" if self._task.limits.any else "none"}
+        return {**facts, "limits": "yes" if self.task.limits.any else "none"}
 
 
 def _said(names: list[str], values: Float[Array, " held"]) -> str:

@@ -22,8 +22,8 @@ from contextual_lqr.checks import as_number, require, shown
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.stationary import StationaryCost
 
-INTEGRAL_SHARE = 0.01
-"""The weight of an integrator if none is given, as a part of its state's: slower than the loop."""
+INTEGRAL_SHARE = 1e-3
+"""The weight of an integrator as a part of its state's, if none is given: some thirty steps."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,22 +104,23 @@ class Task:
 
     def parts(
         self, system: LinearSystem
-    ) -> tuple[Float[Array, "n n"], Float[Array, "n m"], Float[Array, " n"]]:
+    ) -> tuple[Float[Array, "*batch n n"], Float[Array, "*batch n m"], Float[Array, "*batch n"]]:
         """A and B of the moving states, and the offset that the constant ones make."""
-        rows = system.A[list(self.moving)]
-        offset = rows[:, self.constants].sum(1)
-        return rows[:, list(self.moving)], system.B[list(self.moving)], offset
+        rows = system.A[..., list(self.moving), :]
+        offset = rows[..., self.constants].sum(-1)
+        return rows[..., list(self.moving)], system.B[..., list(self.moving), :], offset
 
     def with_integrators(
-        self, A: Float[Array, "n n"], B: Float[Array, "n m"]
+        self, A: Float[Array, "*batch n n"], B: Float[Array, "*batch n m"]
     ) -> tuple[LinearSystem, StationaryCost]:
         """The moving states and the integrators as one system, and its cost."""
-        (n, m), k = B.shape, len(self.integrated)
-        larger_A, larger_B = np.zeros((n + k, n + k)), np.zeros((n + k, m))
-        larger_A[:n, :n], larger_B[:n] = A, B
-        larger_A[n:, n:] = np.eye(k)
-        larger_A[n + np.arange(k), list(self.integrated)] = 1.0
-        return LinearSystem(larger_A, larger_B), self.cost_with_integrators
+        (*batch, n, m), k = B.shape, len(self.integrated)
+        larger_A, larger_B = np.zeros((*batch, n + k, n + k)), np.zeros((*batch, n + k, m))
+        larger_A[..., :n, :n], larger_B[..., :n, :] = A, B
+        larger_A[..., n:, n:] = np.eye(k)
+        larger_A[..., n + np.arange(k), list(self.integrated)] = 1.0
+        noise = np.zeros((n + k, n + k))
+        return LinearSystem.unchecked(larger_A, larger_B, noise), self.cost_with_integrators
 
     @property
     def cost_with_integrators(self) -> StationaryCost:
@@ -155,7 +156,7 @@ def _by_name(what: str, given: Any, names: list[str]) -> dict[str, float]:
 def _weights(
     integral: Any, names: list[str], cost: StationaryCost, moving: tuple[int, ...]
 ) -> dict[str, float]:
-    """The integrators' weights: as given by name, or a hundredth of their states'."""
+    """The integrators' weights: as given by name, or a thousandth of their states'."""
     if integral is None:
         return {}
     if isinstance(integral, str):

@@ -180,6 +180,10 @@ class StationaryPolicy(Displayed):
             raise InputError("a policy is called with a state, or with a step and a state")
         return apply(self.gain, as_states("state", step_and_state[-1], self.gain.shape[-1]))
 
+    def to_control(self) -> Float[Array, "*batch m d"]:
+        """The gain in python-control's sign, u = -K x."""
+        return -self.gain
+
     def over(self, steps: int) -> LinearPolicy:
         """The same gain at each of so many steps."""
         gains = np.repeat(self.gain[..., None, :, :], as_count("steps", steps, 0), -3)

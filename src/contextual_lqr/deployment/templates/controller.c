@@ -21,7 +21,8 @@
  *   u = limited(u0 + K (y - x0){{ " + Kq q" if integrated_names }}),   (x0, u0) at rest at the target{{ ",   q' = q + y - target" if integrated_names }}
  *
 {% if integrated_names %}
- * where q stands still as long as it would drive an input further beyond its limit.
+ * where q stands still as long as it would drive an input further beyond its limit. It begins, and goes
+ * on when the target changes, where what is to come costs least: q = lead (y - x0).
 {% endif %}
  * Data {{ data_bytes }} bytes, one controller {{ state_bytes }}, stack about {{ stack_bytes }}. Multiplications and divisions:
  * at most {{ "{:,}".format(context_operations) }} for a context{{ ", " ~ "{:,}".format(target_operations) ~ " for a target" if at_rest }}, {{ step_operations }} for a step.
@@ -205,7 +206,7 @@ static int riccati_step(const real *A, const real *B, const real *P, real *K, re
 
 /* The stationary gain, by doubling: a, g, P stand for 2^i steps, and P converges quadratically.
  * 0 if it does not, if the equation is not fulfilled, or if the loop A + B K is not stable. */
-static int stationary_gain(const real *A, const real *B, real *K) {
+static int stationary_gain(const real *A, const real *B, real *K{{ ", real *lead" if integrated_names }}) {
   real a[NA * NA], g[NA * NA], P[NA * NA], w[NA * NA], v[NA * NA], next[NA * NA], s[NU * NU], b[NU * NA];
   int same = 0;
   for (int i = 0; i < NU; i++) /* g = B R^-1 B' */
@@ -269,6 +270,13 @@ static int stationary_gain(const real *A, const real *B, real *K) {
     copy(next, P, NA * NA);
   }
   if (!same) return 0;
+{% if integrated_names %}
+  for (int i = 0; i < NQ; i++) { /* lead = -Pqq^-1 Pqx */
+    for (int j = 0; j < NQ; j++) w[i * NQ + j] = P[(NX + i) * NA + NX + j];
+    for (int j = 0; j < NX; j++) lead[i * NX + j] = -P[(NX + i) * NA + j];
+  }
+  if (!solve(w, lead, NQ, NX)) return 0;
+{% endif %}
   product(B, K, a, NA, NU, NA);
   for (int i = 0; i < NA * NA; i++) a[i] += A[i];
   for (int count = 0; count < DOUBLINGS; count++) { /* (A + B K)^(2^i) */
@@ -463,6 +471,7 @@ void controller_init(controller *c) {
 void controller_reset(controller *c) {
 {% if integrated_names %}
   for (int i = 0; i < NQ; i++) c->integral[i] = 0;
+  c->begun = 0;
 {% else %}
   (void)c;
 {% endif %}
@@ -509,7 +518,7 @@ controller_status controller_context(controller *c, const real context[NC]) {
   }
 {% endif %}
   if (!all_finite(A, NA * NA) || !all_finite(B, NA * NU)) return CONTROLLER_NOT_FINITE;
-  if (!stationary_gain(A, B, made.gain)) return CONTROLLER_NO_GAIN;
+  if (!stationary_gain(A, B, made.gain{{ ", made.lead" if integrated_names }})) return CONTROLLER_NO_GAIN;
 {% if at_rest %}
   if (!at_rest(made.A, made.B, {{ "made.offset" if has_constant else "ZERO" }}, {{ "made.target" if target_names else "0" }}, made.x0, made.u0)) return CONTROLLER_NOT_HELD;
 {% endif %}
@@ -527,6 +536,10 @@ controller_status controller_target(controller *c, const real target[NR]) {
   if (!all_finite(target, NR)) return CONTROLLER_NOT_FINITE;
   if (c->ready) {
     if (!at_rest(c->A, c->B, {{ "c->offset" if has_constant else "ZERO" }}, target, x0, u0)) return CONTROLLER_NOT_HELD;
+{% if integrated_names %}
+    for (int i = 0; i < NQ; i++)
+      for (int j = 0; j < NX; j++) c->integral[i] += c->lead[i * NX + j] * (c->x0[j] - x0[j]);
+{% endif %}
     copy(x0, c->x0, NX);
     copy(u0, c->u0, NU);
   }
@@ -544,6 +557,13 @@ controller_status controller_step(controller *c, const real y[NX], real u[NU]) {
     copy(c->input, u, NU);
     return c->ready ? CONTROLLER_NOT_FINITE : CONTROLLER_NOT_READY;
   }
+{% if integrated_names %}
+  for (int i = 0; i < NQ && !c->begun; i++) {
+    c->integral[i] = 0;
+    for (int j = 0; j < NX; j++) c->integral[i] += c->lead[i * NX + j] * (y[j] - c->x0[j]);
+  }
+  c->begun = 1;
+{% endif %}
   for (int i = 0; i < NU; i++) {
     asked[i] = c->u0[i];
     for (int j = 0; j < NX; j++) asked[i] += c->gain[i * NA + j] * (y[j] - c->x0[j]);

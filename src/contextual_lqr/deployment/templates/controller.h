@@ -34,6 +34,8 @@ typedef struct {
 {% endif %}
 {% if integrated_names %}
   controller_real integral[CONTROLLER_INTEGRATORS];
+  controller_real lead[CONTROLLER_INTEGRATORS * CONTROLLER_STATES];
+  int begun; /* whether the integrators have */
 {% endif %}
   int saturated; /* whether the last step met a limit */
   int ready;
@@ -49,6 +51,6 @@ controller_status controller_target(controller *c, const controller_real target[
 /* The input for the state y. If it cannot be computed, u is the last one, before the first 0 or the
  * limit nearest to it. */
 controller_status controller_step(controller *c, const controller_real y[CONTROLLER_STATES], controller_real u[CONTROLLER_INPUTS]);
-void controller_reset(controller *c); /* the integrators to 0 */
+void controller_reset(controller *c); /* the integrators begin anew */
 
 #endif
