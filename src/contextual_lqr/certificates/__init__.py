@@ -4,6 +4,7 @@ from contextual_lqr.certificates.backtest import Backtest, backtest
 from contextual_lqr.certificates.certificate import Certificate, CostBound
 from contextual_lqr.certificates.certify import certify, certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
+from contextual_lqr.certificates.gain_schedule import GainSchedule, gain_schedule
 from contextual_lqr.certificates.plots import (
     plot_backtest,
     plot_certificates,
@@ -15,9 +16,11 @@ __all__ = [
     "Backtest",
     "Certificate",
     "CostBound",
+    "GainSchedule",
     "backtest",
     "certify",
     "certify_many",
+    "gain_schedule",
     "plot_backtest",
     "plot_certificates",
     "plot_closed_loop",

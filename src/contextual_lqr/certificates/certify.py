@@ -184,6 +184,21 @@ def certify_many(
     return task.all_of(contexts, machine, progress)
 
 
+def certify_gains(
+    decoder: Decoder,
+    contexts: Sequence[Any] | Mapping[str, Any],
+    policies: Policy,
+    cost: Cost,
+    start: ArrayLike,
+    **options: Any,
+) -> list[Certificate]:
+    """The same for controllers that are given, one for each context."""
+    defaults = dict.fromkeys(("noise", "input_bounds", "states", "rng"))
+    usual = {"beta": "determinant", "delta": 0.05, "draws": 200, "bounds": True}
+    task = _Task(decoder, cost, start, **{**defaults, **usual, **options})
+    return task.all_of(contexts, None, gains=gains_of(policies))
+
+
 class _Task:
     """What is the same for all machines: the task, the noise, the plausible Θ and draws of it."""
 
@@ -231,8 +246,9 @@ class _Task:
         contexts: Sequence[Any] | Mapping[str, Any],
         machine: str | Sequence[str | None] | None,
         progress: Callable[[int], object] | None = None,
+        gains: Float[Array, "n *steps m d"] | None = None,
     ) -> list[Certificate]:
-        """Those of machines with these contexts."""
+        """Those of machines with these contexts, and the best controllers or those given."""
         matrices = self.decoder.context_map.matrices(contexts)
         named = one_by_one(contexts)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -240,7 +256,8 @@ class _Task:
         certificates: list[Certificate] = []
         for first in range(0, len(matrices), _CHUNK):
             part = slice(first, first + _CHUNK)
-            certificates += self.certificates(named[part], matrices[part], belief[part])
+            own = None if gains is None else gains[part]
+            certificates += self.certificates(named[part], matrices[part], belief[part], own)
             if progress is not None:
                 progress(len(named[part]))
         return certificates
@@ -267,6 +284,7 @@ class _Task:
         contexts: list[Any],
         G: Float[Array, "n *steps p y"],
         belief: MachineBelief | ScheduleBelief,
+        given: Float[Array, "n *steps m d"] | None = None,
     ) -> list[Certificate]:
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
@@ -285,7 +303,7 @@ class _Task:
         planned = solve(machines.systems(reach.noise), cost, uncertainty=uncertainty)
         good = np.asarray(planned.solved)
         n = len(G)
-        gains = gains_of(planned.policy)
+        gains = gains_of(planned.policy) if given is None else given
         gains = np.where(good.reshape(-1, *[1] * (gains.ndim - 1)), gains, 0.0)
         policy = policy_for(cost, gains)
         predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))

@@ -115,9 +115,9 @@ template <class L> INLINE void transpose(Matrix<L> to, Matrix<L> from, int rows,
 }
 
 // C = base + XᵀY for TR rows and TC vectors of C, held in registers while k runs. The rows of C,
-// base and Y are `width` apart, those of X `height`.
+// base and Y are `width` apart, those of X, which begins with column i, `apart`.
 template <class L, int TR, int TC>
-INLINE void tile(int height, int width, int inner, typename L::V *C, const typename L::V *base,
+INLINE void tile(int apart, int width, int inner, typename L::V *C, const typename L::V *base,
                  const typename L::S *X, const typename L::V *Y, int i, int j) {
     typename L::V sum[TR][TC];
     for (int r = 0; r < TR; ++r)
@@ -125,44 +125,66 @@ INLINE void tile(int height, int width, int inner, typename L::V *C, const typen
             sum[r][c] = base ? base[(i + r) * width + j + c] : zero_vector<L>();
     for (int k = 0; k < inner; ++k)
         for (int r = 0; r < TR; ++r)
-            for (int c = 0; c < TC; ++c) sum[r][c] += X[k * height + i + r] * Y[k * width + j + c];
+            for (int c = 0; c < TC; ++c) sum[r][c] += X[k * apart + r] * Y[k * width + j + c];
     for (int r = 0; r < TR; ++r)
         for (int c = 0; c < TC; ++c) C[(i + r) * width + j + c] = sum[r][c];
 }
 
+// `apart` is the height of X or, if that is packed, TILE_ROWS: then its columns lie in such panels.
 template <class L, bool UPPER, int TC>
-INLINE void tile_rows(int height, int width, int inner, typename L::V *C, const typename L::V *base,
-                      const typename L::S *X, const typename L::V *Y, int j) {
+INLINE void tile_rows(int height, int apart, int width, int inner, typename L::V *C,
+                      const typename L::V *base, const typename L::S *X, const typename L::V *Y,
+                      int j) {
+    const std::int64_t panel = apart == height ? 1 : inner;  // how far one column is from the next
     constexpr int columns_per_v = sizeof(typename L::V) / sizeof(typename L::S);
     // Of a symmetric result only tiles that touch the upper triangle are computed.
     const int last = UPPER ? (j + TC) * columns_per_v : height;
     int i = 0;
     for (; i + L::TILE_ROWS <= height && i < last; i += L::TILE_ROWS)
-        tile<L, L::TILE_ROWS, TC>(height, width, inner, C, base, X, Y, i, j);
+        tile<L, L::TILE_ROWS, TC>(apart, width, inner, C, base, X + i * panel, Y, i, j);
     if (i >= last) return;
-    if (height - i == 3) tile<L, 3, TC>(height, width, inner, C, base, X, Y, i, j);
-    if (height - i == 2) tile<L, 2, TC>(height, width, inner, C, base, X, Y, i, j);
-    if (height - i == 1) tile<L, 1, TC>(height, width, inner, C, base, X, Y, i, j);
+    if (height - i == 3) tile<L, 3, TC>(apart, width, inner, C, base, X + i, Y, i, j);
+    if (height - i == 2) tile<L, 2, TC>(apart, width, inner, C, base, X + i, Y, i, j);
+    if (height - i == 1) tile<L, 1, TC>(apart, width, inner, C, base, X + i, Y, i, j);
+}
+
+constexpr int WORTH_PACKING =
+    8;  // vectors in a row of Y from which to pack X is quicker (measured)
+
+// The columns of X, a matrix of `inner` rows, in panels of four: what a tile reads then lies in one
+// piece, where rows of X are many lines of cache apart.
+INLINE const double *packed(const V *X, int height, int inner, V *room) {
+    const int panels = height / WIDTH;
+    for (int i = 0; i < panels; ++i)
+        for (int k = 0; k < inner; ++k)
+            room[std::int64_t(i) * inner + k] = X[std::int64_t(k) * panels + i];
+    return reinterpret_cast<const double *>(room);
 }
 
 template <class L, bool UPPER, class I, class J, class K>
 INLINE void multiply(I rows, J columns, K inner, typename L::V *C, const typename L::V *base,
-                     const typename L::S *X, const typename L::V *Y) {
+                     const typename L::S *X, const typename L::V *Y,
+                     typename L::V *room = nullptr) {
     const int height = L::height(rows), width = L::width(columns);
-    int j = 0;
-    for (; j + L::TILE_COLUMNS <= width; j += L::TILE_COLUMNS)
-        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, width, inner, C, base, X, Y, j);
-    if (L::TILE_COLUMNS > 2 && width - j == 2)
-        tile_rows<L, UPPER, 2>(height, width, inner, C, base, X, Y, j);
-    if (width - j == 1) tile_rows<L, UPPER, 1>(height, width, inner, C, base, X, Y, j);
+    int j = 0, apart = height, whole = width;
+    if constexpr (L::MEMBERS == 1) {
+        if (room && width >= WORTH_PACKING)
+            X = packed(reinterpret_cast<const V *>(X), height, inner, room), apart = WIDTH;
+        if (width % 3 == 1 && width > 3) whole = width - 4;  // two tiles of two, not one of one
+    }
+    for (; j + L::TILE_COLUMNS <= whole; j += L::TILE_COLUMNS)
+        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, apart, width, inner, C, base, X, Y, j);
+    for (; L::TILE_COLUMNS > 2 && j + 2 <= width; j += 2)
+        tile_rows<L, UPPER, 2>(height, apart, width, inner, C, base, X, Y, j);
+    if (width - j == 1) tile_rows<L, UPPER, 1>(height, apart, width, inner, C, base, X, Y, j);
 }
 
 // One copy for each combination of sizes keeps the compiler's work small.
 template <class L, bool UPPER, class I, class J, class K>
 NOINLINE void multiply_elsewhere(I rows, J columns, K inner, typename L::V *C,
                                  const typename L::V *base, const typename L::S *X,
-                                 const typename L::V *Y) {
-    multiply<L, UPPER>(rows, columns, inner, C, base, X, Y);
+                                 const typename L::V *Y, typename L::V *room) {
+    multiply<L, UPPER>(rows, columns, inner, C, base, X, Y, room);
 }
 
 // Whether a product is so small that a call would cost more than the compiler's work.
@@ -172,14 +194,16 @@ template <int I, int J, int K> constexpr bool small(Known<I>, Known<J>, Known<K>
 constexpr bool small(int, int, int) { return false; }
 
 // C (rows × columns) = base + Xᵀ Y over `inner` rows of X and Y; base without data is zero. UPPER:
-// C is symmetric, and its lower triangle is left to `mirror_upper`.
+// C is symmetric, and its lower triangle is left to `mirror_upper`. In `room`, of the size of X, that
+// is packed if it is worth it.
 template <class L, bool UPPER = false, class I, class J, class K>
 INLINE void product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> base, Matrix<L> X,
-                    Matrix<L> Y) {
+                    Matrix<L> Y, typename L::V *room = nullptr) {
     if (small(rows, columns, inner))
         multiply<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
     else
-        multiply_elsewhere<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
+        multiply_elsewhere<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data,
+                                     room);
 }
 
 // y = c z + xᵀM for M with `inner` rows of `width` vectors, and rows x, y and z.
@@ -270,6 +294,25 @@ INLINE Pivots<L> solve_positive(Matrix<L> S, Matrix<L> G, typename L::S *diagona
         for (int j = 0; j < width_g; ++j) G.row(i)[j] /= pivot;
     }
     return found;
+}
+
+// Multiplies what was on the diagonal of S by ε κ, κ the largest of it over its pivot.
+template <class L> INLINE void weigh_pivots(Matrix<L> S, Matrix<L> diagonal, int m) {
+    typename L::S largest = L::scalar(0);
+    for (int k = 0; k < m; ++k) {
+        const typename L::S one = diagonal.at(0, k) / S.at(k, k);
+        largest = L::choose(L::above(one, largest), one, largest);
+    }
+    for (int k = 0; k < m; ++k)
+        diagonal.at(0, k) = L::scalar(L::EPSILON) * largest * diagonal.at(0, k);
+}
+
+template <class L> INLINE typename L::Flags infinite(typename L::S a) {  // or NaN
+    return ~L::above(a * L::scalar(0), L::scalar(-1));
+}
+
+template <class L> INLINE typename L::Flags not_finite(Matrix<L> one, int rows) {
+    return infinite<L>(weighted_sum<L>(one, nullptr, rows));
 }
 
 }  // namespace

@@ -45,10 +45,10 @@ INLINE void load<Rows>(Matrix<Rows> to, const Operand &from, std::int64_t offset
     }
 }
 
-// The stage costs of all steps, if the members share them; those of one step, if they do not.
+// The stage costs of all steps, if small systems share them; those of one step, if they do not.
 template <class L, class I, class J>
 INLINE void load_shared(Matrix<L> all, const Operand &from, int steps, I rows, J columns) {
-    if (from.data && from.step == 0)
+    if (from.data && from.step == 0 && L::MEMBERS > 1)
         for (int h = 0; h < steps; ++h)
             load<L>(all.copy_number(h), from, std::int64_t(h) * rows * columns, rows, columns, {});
 }
@@ -56,7 +56,7 @@ INLINE void load_shared(Matrix<L> all, const Operand &from, int steps, I rows, J
 template <class L, class I, class J>
 INLINE Matrix<L> at_step(Matrix<L> all, const Operand &from, int h, I rows, J columns,
                          const Pack &pack) {
-    if (from.step == 0) return all.copy_number(h);
+    if (from.step == 0 && L::MEMBERS > 1) return all.copy_number(h);
     load<L>(all, from, std::int64_t(h) * rows * columns, rows, columns, pack);
     return all;
 }

@@ -49,7 +49,11 @@ template <class L, class D, class M> class Recursion {
     const bool gradient = problem.dA.data != nullptr;
     const bool noisy = problem.noise.data != nullptr;
     const bool varying = problem.A.stage || problem.noise.stage || problem.covariances.stage;
-    const bool keep_P = problem.values.data || gradient, keep_K = problem.gains.data || gradient;
+    // Large systems write their values at each step, small ones all of them in one go: step by step
+    // they would keep too many streams of memory open.
+    static constexpr bool SMALL = L::MEMBERS > 1;
+    const bool keep_P = (problem.values.data && SMALL) || gradient;
+    const bool keep_K = problem.gains.data || gradient;
 
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
@@ -58,7 +62,8 @@ template <class L, class D, class M> class Recursion {
     Matrix<L> all_P, all_K, all_c;    // of every step, where they are asked for
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
-    Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;           // for uncertain systems only
+    Matrix<L> room;                                       // of large systems, for `product`
+    Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;  // for uncertain systems only
     Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt, all_dA, all_dB;  // for the gradient only
     static constexpr Matrix<L> zero{};
     V *memory = nullptr;
@@ -70,10 +75,9 @@ template <class L, class D, class M> class Recursion {
     std::int32_t failed_step[WIDTH];
 
     void carve(Arena<L> arena) {
-        const bool small = L::MEMBERS > 1;
-        A = all_A = arena.matrix(d, d, problem.A.stage && small ? H : 1);
-        B = all_B = arena.matrix(d, m, problem.A.stage && small ? H : 1);
-        W = all_W = arena.matrix(d, d, problem.noise.stage && small ? H : 1);
+        A = all_A = arena.matrix(d, d, problem.A.stage && SMALL ? H : 1);
+        B = all_B = arena.matrix(d, m, problem.A.stage && SMALL ? H : 1);
+        W = all_W = arena.matrix(d, d, problem.noise.stage && SMALL ? H : 1);
         error = arena.matrix(d, d);
         all_P = arena.matrix(d, d, keep_P ? H : 1);
         if (keep_K) all_K = arena.matrix(m, d, H);
@@ -84,9 +88,10 @@ template <class L, class D, class M> class Recursion {
         RK = arena.matrix(m + L::height(d), d), PF = {RK.row(m), RK.width, RK.height - m};
         x = arena.matrix(1, d), added = arena.matrix(1, d), carried = arena.matrix(2, d);
         diagonal = arena.matrix(1, m);
-        Q = arena.matrix(d, d, problem.Q.step ? 1 : H);
-        R = arena.matrix(m, m, problem.R.step ? 1 : H);
-        if (problem.N.data) N = arena.matrix(d, m, problem.N.step ? 1 : H);
+        Q = arena.matrix(d, d, problem.Q.step || !SMALL ? 1 : H);
+        R = arena.matrix(m, m, problem.R.step || !SMALL ? 1 : H);
+        if (problem.N.data) N = arena.matrix(d, m, problem.N.step || !SMALL ? 1 : H);
+        if (!SMALL) room = arena.matrix(d + m, d);
         if (problem.dither.data) dither = arena.matrix(m, m);
         if (uncertain) {
             C = arena.matrix(d + m, d + m), Cxx = arena.matrix(d, d, d);
@@ -116,12 +121,6 @@ template <class L, class D, class M> class Recursion {
         failed |= now;
     }
 
-    INLINE Flags infinite(E a) { return ~L::above(a * L::scalar(0), L::scalar(-1)); }  // or NaN
-
-    template <class Count> INLINE Flags not_finite(Matrix<L> one, Count rows) {
-        return infinite(weighted_sum<L>(one, nullptr, rows));
-    }
-
     INLINE Matrix<L> P_of(int h) { return keep_P ? all_P.copy_number(h) : all_P; }
 
     // A, B, the noise and the covariances of the rows of [A, B]: constant, or those of step h.
@@ -144,22 +143,14 @@ template <class L, class D, class M> class Recursion {
             load_rows<L>(C, Cxx, Cux, Cuu, problem.covariances, h, d, m, pack);
     }
 
-    // What was kept, in one go: writing it step by step would keep too many streams of memory open.
-    INLINE void store_kept() {
-        if (problem.values.data) store_copies<L>(problem.values, all_P, H, d, d, pack);
-        if (problem.gains.data) store_copies<L>(problem.gains, all_K, H - 1, m, d, pack);
-        if (problem.constants.data) store<L>(problem.constants, 0, all_c, 1, H, pack);
+    INLINE void store_value(int h) {
+        if (!SMALL && problem.values.data) store<L>(problem.values, h * dd, P, d, d, pack);
     }
 
-    // Multiplies the diagonal of S by ε κ.
-    INLINE void weigh_pivots() {
-        E largest = L::scalar(0);
-        for (int k = 0; k < m; ++k) {
-            const E one = diagonal.at(0, k) / S.at(k, k);
-            largest = L::choose(L::above(one, largest), one, largest);
-        }
-        for (int k = 0; k < m; ++k)
-            diagonal.at(0, k) = L::scalar(L::EPSILON) * largest * diagonal.at(0, k);
+    INLINE void store_kept() {
+        if (problem.values.data && SMALL) store_copies<L>(problem.values, all_P, H, d, d, pack);
+        if (problem.gains.data) store_copies<L>(problem.gains, all_K, H - 1, m, d, pack);
+        if (problem.constants.data) store<L>(problem.constants, 0, all_c, 1, H, pack);
     }
 
     // G_jj but for P_jj.
@@ -205,10 +196,11 @@ template <class L, class D, class M> class Recursion {
         constant = lost = L::scalar(0);
         P = P_of(H - 1);
         copy(P, at_step<L>(Q, problem.Q, H - 1, d, d, pack), d);  // P_H = Q_H, c_H = 0
+        store_value(H - 1);
         if constexpr (careful) {
             clear(error, d);
             for (int i = 0; i < d; ++i) error.at(i, i) = added.at(0, i) = L::absolute(P.at(i, i));
-            mark(not_finite(P, d), NOT_FINITE, H);
+            mark(not_finite<L>(P, d), NOT_FINITE, H);
         } else {
             for (int i = 0; i < d; ++i)
                 carried.at((H - 1) & 1, i) = L::scalar(SIGNS[i & 15]) * L::rough_root(P.at(i, i));
@@ -219,7 +211,7 @@ template <class L, class D, class M> class Recursion {
             if (varying) system_of(h);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
             if (noisy && careful) lost += weighted_sum<L>(error, W.data, d);
-            if (careful) mark(infinite(constant), NOT_FINITE, h + 1);
+            if (careful) mark(infinite<L>(constant), NOT_FINITE, h + 1);
             Matrix<L> R_h = at_step<L>(R, problem.R, h, m, m, pack);
             Matrix<L> Q_h = at_step<L>(Q, problem.Q, h, d, d, pack);
             if (problem.N.data) transpose(Nt, at_step<L>(N, problem.N, h, d, m, pack), d, m);
@@ -247,7 +239,7 @@ template <class L, class D, class M> class Recursion {
                 product<L>(d, m, d, PB, zero, P, B);
                 product<L>(m, m, d, S, R_h, B, PB);
                 product<L>(m, d, d, K, N_t, PB, A);
-                if (careful) mark(not_finite(S, m), NOT_FINITE, h + 1);
+                if (careful) mark(not_finite<L>(S, m), NOT_FINITE, h + 1);
                 const auto pivots =
                     solve_positive<L>(S, K, &diagonal.at(0, 0), m, d, L::EPSILON / LOSS);
                 if (L::any(pivots.weak)) {
@@ -255,21 +247,21 @@ template <class L, class D, class M> class Recursion {
                     mark(pivots.failed, NOT_POSITIVE_DEFINITE, h + 1);
                     suspect |= pivots.weak, doubtful |= pivots.weak;
                 }
-                if (careful) weigh_pivots();
+                if (careful) weigh_pivots<L>(S, diagonal, m);
             }
             product<L>(m, d, m, RK, N_t, R_h, K);
             product<L>(d, d, m, F, A, Bt, K);  // F = A + B K
-            product<L>(d, d, d, PF, zero, P, F);
+            product<L>(d, d, d, PF, zero, P, F, room.data);
             if constexpr (careful)
                 for (int j = 0; j < d; ++j) added.at(0, j) = summed(j);
             else if (problem.refine)
                 carry(h, k);
             P = P_of(h);  // = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
-            product<L, true>(d, d, plus(m, d), P, Q_h, K, RK);
+            product<L, true>(d, d, plus(m, d), P, Q_h, K, RK, room.data);
             if (cross) product<L, true>(d, d, m, P, P, N_t, K);
             mirror_upper(P, d);
             if constexpr (careful) {
-                mark(not_finite(P, d), NOT_FINITE, h + 1);
+                mark(not_finite<L>(P, d), NOT_FINITE, h + 1);
                 product<L>(d, d, d, PF, zero, error, F);
                 product<L, true>(d, d, d, error, zero, F, PF);
                 mirror_upper(error, d);
@@ -283,6 +275,7 @@ template <class L, class D, class M> class Recursion {
                 k = k + 1 < d ? k + 1 : 0;
             }
             if (keep_K) copy(all_K.copy_number(h), K, m);
+            store_value(h);
             if (problem.constants.data) all_c.at(0, h) = constant;
         }
         if constexpr (careful) {
@@ -290,7 +283,7 @@ template <class L, class D, class M> class Recursion {
         } else {
             for (int i = 0; problem.refine && i < d; ++i) watch(0, i);
             suspect |= ~L::at_most(lost, L::scalar(SUSPICION) * L::absolute(constant));
-            if (L::any(not_finite(P, d) | infinite(constant))) trace();
+            if (L::any(not_finite<L>(P, d) | infinite<L>(constant))) trace();
         }
     }
 

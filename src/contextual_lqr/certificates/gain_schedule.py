@@ -1,0 +1,272 @@
+"""Gains for a context that is known only when the machine runs: a table over contexts.
+
+At the points of a grid over one to three values of the context stand the gains of the machine that
+is there; between them they are interpolated, linearly in each value. How good that is, is measured
+where interpolation is worst: in the middle of every cell (a smooth function is missed most there,
+in proportion to the square of the cell). Cells in which the interpolated gains cost too much beside
+the best, on the machine that is expected there, are cut, until there are none. Then the controller
+of each middle, as interpolated, is certified like any other: the worst of these certificates is
+that of the table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise, product
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.certificates.certificate import Certificate
+from contextual_lqr.certificates.certify import certify_gains, certify_many
+from contextual_lqr.checks import as_count, as_number, require
+from contextual_lqr.display import Displayed
+from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.problem import LinearPolicy
+from contextual_lqr.lqr.solve import optimal_cost, policy_cost
+from contextual_lqr.lqr.stationary import Cost, Policy, StationaryPolicy, gains_of, policy_for
+
+_WORSE = {"trust": 0, "caution": 1, "do not use": 2}
+_MOST_VARIABLES = 3
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class GainSchedule(Displayed):
+    """A table of gains over contexts; called with a context, it is the controller there.
+
+    Attributes
+    ----------
+    axes : dict of arrays
+        The values of the context at which there are gains, by name, ascending.
+    fixed : dict of floats
+        The values of the context that are the same for all.
+    gains : array, (n1, ..., H-1, m, d), or (n1, ..., m, d) for a `StationaryCost`
+        At the points of the grid, in the order of `axes`.
+    cells : list of Certificate
+        Of the interpolated controllers, one for the middle of every cell.
+    interpolation_excess : float
+        What interpolation costs at most in the middle of a cell, relative to the best on the
+        machine expected there.
+    """
+
+    axes: Mapping[str, Float[Array, " n"]]
+    fixed: Mapping[str, float]
+    gains: Float[Array, "*grid m d"]
+    cells: list[Certificate]
+    interpolation_excess: float
+
+    def __call__(self, context: Mapping[str, float]) -> Policy:
+        """The controller for this context, interpolated; refused outside the table.
+
+        Parameters
+        ----------
+        context : mapping
+            The values that the table is over; others must be those it was made for.
+        """
+        for name, value in self.fixed.items():
+            require(
+                context.get(name, value) == value,
+                f"the table is for {name} = {value:g}, not {context.get(name)!r}",
+            )
+        found = interpolated(self.axes, self.gains, _at(self.axes, context))
+        return StationaryPolicy(found) if found.ndim == 2 else LinearPolicy(found)
+
+    @property
+    def worst(self) -> Certificate:
+        """The certificate of the cell that is to be trusted least."""
+        return max(self.cells, key=lambda one: (_WORSE[one.verdict], one.likely_excess))
+
+    @property
+    def verdict(self) -> str:
+        """That of the worst cell."""
+        return self.worst.verdict
+
+    def _facts(self) -> dict[str, object]:
+        shape = " x ".join(str(len(axis)) for axis in self.axes.values())
+        m, d = self.gains.shape[-2:]
+        return {
+            "states": d,
+            "inputs": m,
+            "grid": f"{shape} over {', '.join(self.axes)}",
+            "interpolation": f"{self.interpolation_excess:.2%}",
+            "verdict": self.verdict,
+            "likely excess": f"{self.worst.likely_excess:.2%}",
+        }
+
+
+def gain_schedule(
+    decoder: Decoder,
+    contexts: Mapping[str, Any],
+    cost: Cost,
+    start: ArrayLike,
+    *,
+    tolerance: float = 0.01,
+    most: int = 2000,
+    **options: Any,
+) -> GainSchedule:
+    """Gains over a grid of contexts, fine enough to be interpolated, with certificates between.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        What was learnt from the fleet.
+    contexts : mapping
+        For each value of the context its range (low, high), or one number if it stays: one to
+        three of them have ranges.
+    cost, start
+        As for `certify`.
+    tolerance : float
+        What interpolation may cost in the middle of a cell, relative to the best there.
+    most : int
+        The number of points at which to give up.
+    **options
+        As for `certify_many`: noise, input_bounds, states, beta, delta, draws, bounds, rng.
+
+    Returns
+    -------
+    GainSchedule
+
+    Raises
+    ------
+    InputError
+        If a range is none, or the tolerance takes more points.
+
+    Examples
+    --------
+    >>> table = clqr.gain_schedule(decoder, {"mass": (1, 5)}, cost, start)  # doctest: +SKIP
+    >>> policy = table({"mass": 3.3})  # doctest: +SKIP
+    """
+    axes, fixed = _grid(contexts)
+    tolerance, most = as_number("tolerance", tolerance), as_count("most", most)
+    require(tolerance > 0, f"tolerance must be positive, not {tolerance!r}")
+    known: dict[tuple[float, ...], Array] = {}  # gains, by the point
+    quick = options | {"bounds": False}
+    while True:
+        points = list(product(*(axis.tolist() for axis in axes.values())))
+        if len(points) > most:
+            raise InputError(
+                f"to be interpolated within {tolerance:.2%} the gains take more than {most} "
+                "points: allow more of them, a larger tolerance, or smaller ranges"
+            )
+        if fresh := [point for point in points if point not in known]:
+            found = certify_many(decoder, _named(axes, fixed, fresh), cost, start, **quick)
+            known |= {point: gains_of(one.policy) for point, one in zip(fresh, found, strict=True)}
+        gains = np.array([known[point] for point in points])
+        gains = gains.reshape(*(len(axis) for axis in axes.values()), *gains.shape[1:])
+        middles = _middles(axes)
+        above = _excess(decoder, axes, fixed, gains, middles, cost, start)
+        if not (above > tolerance).any():
+            break
+        axes = _cut(decoder, axes, fixed, gains, middles[above > tolerance], cost, start)
+    contexts_of = _named(axes, fixed, [tuple(point) for point in middles.tolist()])
+    between = np.array([interpolated(axes, gains, point) for point in middles])
+    cells = certify_gains(decoder, contexts_of, policy_for(cost, between), cost, start, **options)
+    return GainSchedule(axes, fixed, gains, cells, float(above.max()))
+
+
+def interpolated(
+    axes: Mapping[str, Float[Array, " n"]],
+    gains: Float[Array, "*grid m d"],
+    point: Float[Array, " k"],
+) -> Float[Array, "*steps m d"]:
+    """The gains at a point of the grid's range, linear in each value between its neighbours."""
+    for axis, value in zip(axes.values(), point, strict=True):
+        i = int(np.clip(np.searchsorted(axis, value) - 1, 0, len(axis) - 2))
+        share = (value - axis[i]) / (axis[i + 1] - axis[i])
+        gains = (1 - share) * gains[i] + share * gains[i + 1]
+    return gains
+
+
+def _grid(contexts: Mapping[str, Any]) -> tuple[dict[str, Array], dict[str, float]]:
+    """Three points for each range, and the numbers."""
+    axes: dict[str, Array] = {}
+    fixed: dict[str, float] = {}
+    for name, value in contexts.items():
+        if np.ndim(value) == 0:
+            fixed[name] = as_number(name, value)
+            continue
+        require(np.shape(value) == (2,), f"{name} must be a number or (low, high), not {value!r}")
+        low, high = (as_number(name, end) for end in value)
+        require(low < high, f"{name} must be a range low < high, not {value!r}")
+        axes[name] = np.linspace(low, high, 3)
+    require(
+        1 <= len(axes) <= _MOST_VARIABLES,
+        f"one to three values of the context must have a range (low, high), not {len(axes)}",
+    )
+    return axes, fixed
+
+
+def _at(axes: Mapping[str, Array], context: Mapping[str, float]) -> Float[Array, " k"]:
+    point = []
+    for name, axis in axes.items():
+        require(name in context, f"the context lacks {name}")
+        value = as_number(name, context[name])
+        require(
+            axis[0] <= value <= axis[-1],
+            f"{name} = {value:g} is outside the table, {axis[0]:g} to {axis[-1]:g}",
+        )
+        point.append(value)
+    return np.array(point)
+
+
+def _named(
+    axes: Mapping[str, Array], fixed: Mapping[str, float], points: list[tuple[float, ...]]
+) -> list[dict[str, float]]:
+    return [dict(fixed) | dict(zip(axes, point, strict=True)) for point in points]
+
+
+def _middles(axes: Mapping[str, Array]) -> Float[Array, "cells k"]:
+    between = [[(a + b) / 2 for a, b in pairwise(axis.tolist())] for axis in axes.values()]
+    return np.array(list(product(*between)))
+
+
+def _excess(
+    decoder: Decoder,
+    axes: Mapping[str, Array],
+    fixed: Mapping[str, float],
+    gains: Array,
+    points: Float[Array, "n k"],
+    cost: Cost,
+    start: ArrayLike,
+) -> Float[Array, " n"]:
+    """What interpolated gains cost above the best, on the machines expected at these points."""
+    expected = decoder.machines(_named(axes, fixed, [tuple(p) for p in points.tolist()])).system
+    between = np.array([interpolated(axes, gains, point) for point in points])
+    policy = policy_for(cost, between)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        best = np.asarray(optimal_cost(expected, cost, start))
+        above = np.asarray(policy_cost(policy, expected, cost, start)) / best - 1
+    require(np.isfinite(best).all(), "a machine of the table has no optimal controller")
+    return np.where(np.isfinite(above), above, np.inf)
+
+
+def _cut(
+    decoder: Decoder,
+    axes: Mapping[str, Array],
+    fixed: Mapping[str, float],
+    gains: Array,
+    middles: Float[Array, "n k"],
+    cost: Cost,
+    start: ArrayLike,
+) -> dict[str, Array]:
+    """The grid with more points: each cell that is too coarse is cut along the value that is worst.
+
+    That is the one whose interpolation alone costs most, half-way along an edge of the cell.
+    """
+    edges = np.repeat(middles[:, None], len(axes), 1)  # (n, axis, k)
+    for j, axis in enumerate(axes.values()):
+        below = axis[np.searchsorted(axis, middles[:, j]) - 1]
+        others = np.arange(len(axes)) != j
+        edges[:, others, j] = below[:, None]
+    flat = edges.reshape(-1, len(axes))
+    above = _excess(decoder, axes, fixed, gains, flat, cost, start).reshape(len(middles), -1)
+    worst = above.argmax(1)
+    return {
+        name: np.union1d(axis, middles[worst == j, j])
+        for j, (name, axis) in enumerate(axes.items())
+    }
