@@ -10,6 +10,7 @@ from contextual_lqr import (
     LinearPolicy,
     LinearSystem,
     QuadraticCost,
+    StationaryCost,
     gain_schedule,
     optimal_cost,
     policy_cost,
@@ -69,6 +70,16 @@ def test_the_worst_cell_speaks_for_the_table(decoder: Decoder) -> None:
     assert far.verdict != "trust"
     at = table({"mass": float(masses[1]), "drag": 0.5}).gains
     np.testing.assert_allclose(at, table.gains[1], rtol=1e-12)
+
+
+def test_a_table_of_constant_gains(decoder: Decoder) -> None:
+    cost = StationaryCost(np.eye(2), 0.05 * np.eye(1))
+    ranges = {"mass": (0.6, 4.8), "drag": 0.5}
+    table = gain_schedule(decoder, ranges, cost, START, tolerance=0.002, **LOOSE)
+    assert table.gains.shape[1:] == (1, 2)
+    expected = decoder.machine({"mass": 1.7, "drag": 0.5}).system
+    paid = policy_cost(table({"mass": 1.7}), expected, cost)
+    assert paid / optimal_cost(expected, cost) - 1 < 0.003
 
 
 def test_what_is_refused(decoder: Decoder) -> None:
