@@ -22,22 +22,26 @@ from contextual_lqr.kernels.reference import (
 try:
     from contextual_lqr.kernels.bindings import (
         best_decoder,
+        column_ranges,
         compiled,
         factor_blocks,
         factor_rows,
         recursions,
         roll_out,
+        row_hashes,
         sample_ellipsoid,
         update_triangles,
     )
 except ImportError as missing:
     from contextual_lqr.kernels.reference import (
         best_decoder,
+        column_ranges,
         compiled,
         factor_blocks,
         factor_rows,
         recursions,
         roll_out,
+        row_hashes,
         sample_ellipsoid,
         update_triangles,
     )
@@ -56,12 +60,14 @@ __all__ = [
     "Best",
     "Outcome",
     "best_decoder",
+    "column_ranges",
     "compiled",
     "cores",
     "factor_blocks",
     "factor_rows",
     "recursions",
     "roll_out",
+    "row_hashes",
     "sample_ellipsoid",
     "set_threads",
     "threads",
