@@ -15,6 +15,7 @@ import json
 import os
 import platform
 import resource
+import site
 import subprocess
 import sys
 import time
@@ -86,10 +87,11 @@ def grown() -> None:
 
 def measure(what: str, fleet: Path, files: list[str], source: Path | None = None) -> Measured:
     """Once, with this version or an older one."""
-    settings = os.environ | ONE_THREAD
-    if source is not None:
-        settings["PYTHONPATH"] = str(source)
-    command = [sys.executable, __file__, "--work", what, str(fleet), *files]
+    settings, options = os.environ | ONE_THREAD, []
+    if source is not None:  # before what is installed, which may be this version by a hook
+        options = ["-S"]
+        settings["PYTHONPATH"] = os.pathsep.join([str(source), *site.getsitepackages()])
+    command = [sys.executable, *options, __file__, "--work", what, str(fleet), *files]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=settings)
     seconds, peak, theta = json.loads(done.stdout.splitlines()[-1])
     return seconds, peak, theta

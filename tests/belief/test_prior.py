@@ -295,6 +295,7 @@ def test_nominal_machines_in_the_largest_and_smallest_units() -> None:
         (lambda: Prior([[1.0, 2.0]], [[[1.0]]]), r"covariances must have shape \(1, 2, 2\)"),
         (lambda: Prior([1.0], [[[1.0]]]), "theta must have"),
         (lambda: Prior.law([[1.0]], off=0.0), "off must be above 0"),
+        (lambda: Prior.law([THETA]), "theta must be one matrix"),
         (lambda: Prior.law(THETA, sizes=np.ones((6, 2))), r"sizes must be \(2, 6\) numbers"),
         (lambda: Prior.law(THETA, sizes=np.ones((1, 2, 6))), r"sizes must be \(2, 6\) numbers"),
         (lambda: Prior.nominal(MAP, A, B, {"mass": 2.0}, [1, 0, 1]), "all above 0"),

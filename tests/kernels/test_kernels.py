@@ -614,3 +614,20 @@ def test_the_best_decoder_is_that_of_the_reference(
     if found.which >= 0:
         assert found.cost == pytest.approx(expected.cost, rel=1e-8)
         np.testing.assert_allclose(found.gains, expected.gains, rtol=1e-6, atol=1e-6)
+
+
+def test_rows_of_a_table_are_hashed_and_ranged_as_the_reference_does():
+    rng = np.random.default_rng(5)
+    floats = [rng.normal(size=1000), np.repeat([0.0, -0.0], 500), rng.normal(size=2000)[::2]]
+    hashes = rng.integers(0, 2**63, 1000, dtype=np.uint64)
+    table = [*floats, hashes, rng.integers(-5, 5, 1000)]
+    assert np.array_equal(kernels.row_hashes(table), reference.row_hashes(table))
+    assert len(np.unique(reference.row_hashes(table))) == 1000
+    assert len(np.unique(kernels.row_hashes([floats[1]]))) == 1  # -0.0 is 0.0
+    rows = np.sort(rng.choice(1000, 300, replace=False))
+    floats[2][rows[7]] = np.inf
+    for ours, theirs in zip(
+        kernels.column_ranges(floats, rows), reference.column_ranges(floats, rows), strict=True
+    ):
+        assert np.array_equal(ours, theirs, equal_nan=True)
+        assert np.isnan(ours).tolist() == [False, False, True]

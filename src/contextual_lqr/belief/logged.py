@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
+from contextual_lqr import kernels
 from contextual_lqr.belief.episodes import Group
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
@@ -45,11 +46,11 @@ class Logged:
     @classmethod
     def of_table(cls, table: StepTable, limit: float) -> Logged | None:
         """Of a table that was cut in runs; None if a number of [y, x'] or z is beyond the limit."""
-        low, high = _ends([column[table.rows] for column in (*table.states, *table.inputs)])
+        low, high = kernels.column_ranges(table.columns, table.rows)
+        y = len(table.states) + len(table.inputs)
+        after = np.maximum(-low, high)[y:].max()
+        low, high = low[:y], high[:y]
         found, sizes = cls(low, high, *range_of(table.runs.G)), np.maximum(-low, high)
-        after = np.max([np.abs(column).max() for column in table.next_states])
-        if not after <= limit:  # perhaps in a row that is not chosen
-            after = np.max([np.abs(column[table.rows]).max() for column in table.next_states])
         with np.errstate(over="ignore"):
             most = np.max([after, sizes.max(), (found.most @ sizes).max()])
         return found if most <= limit else None

@@ -17,11 +17,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.episodes import Group
-from contextual_lqr.belief.evidence import row_hashes
+from contextual_lqr.belief.evidence import row_hashes, text_hashes
 from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
 from contextual_lqr.belief.machine_rows import MachineFactors
 from contextual_lqr.belief.step_table import EpisodeRows, StepTable
@@ -48,10 +48,11 @@ class MachineStore:
         y = states + inputs
         self.size = 3 * y + states  # columns of [y, y⁻, sign y, x']
         self._labels: list[str | None] = []
-        self._places: dict[tuple[str | None, int], int] = {}  # by label and hash of the context
+        self._places: dict[int, int] = {}  # of those with a label, by their keys
         # One a machine, with room for more; of all columns, by place, of some.
         self._packed = np.zeros((0, packed_size(y + states)))
         self._rows, self._contexts = np.zeros(0, np.int64), np.zeros(0)
+        self._keys = np.zeros(0, np.uint64)  # hashes of label and context
         self._tested: dict[int, Float[Array, " numbers"]] = {}
         self._shared = False
         self._labelled: dict[str, list[int]] = {}
@@ -80,34 +81,47 @@ class MachineStore:
         """What the machines are called, in their order; "" for one without a label."""
         return [label or "" for label in self._labels]
 
-    def _place(self, labels: Sequence[str | None], contexts: Array) -> Int64[Array, " k"]:
+    def _place(
+        self,
+        labels: Sequence[str | None],
+        contexts: Array,
+        keys: UInt64[Array, " k"] | None = None,
+    ) -> Int64[Array, " k"]:
         """Where machines stand; new ones at the end, of no rows. What follows may write there."""
         if self._shared:
-            for name in ("labels", "places", "packed", "rows", "contexts", "tested"):
+            for name in ("labels", "places", "packed", "rows", "contexts", "keys", "tested"):
                 setattr(self, f"_{name}", getattr(self, f"_{name}").copy())
             self._shared, self._labelled, self._indexed = False, {}, 0
-        keys = list(zip(labels, _hashes(contexts), strict=True))
-        found = list(map(self._places.get, keys))
+        if keys is None:
+            keys = _keys(text_hashes([label or "" for label in labels]), contexts)
+        places, each = self._places, keys.tolist()
+        found: list[int | None] = list(map(places.get, each))
         first, new = len(self), []
+        unlabelled = [i for i, label in enumerate(labels) if label is None]
+        for i in unlabelled:  # each is another
+            found[i] = None
         for i in [i for i, place in enumerate(found) if place is None]:
             end, label = len(self._labels), labels[i]
-            found[i] = end if label is None else self._places.setdefault(keys[i], end)
+            found[i] = end if label is None else places.setdefault(each[i], end)
             if found[i] == end:
                 self._labels.append(label)
                 new.append(i)
         if len(self) > len(self._rows):
             room = max(len(self), len(self._rows) * 3 // 2)
-            self._packed, self._rows = _with_room(self._packed, room), _with_room(self._rows, room)
+            for name in ("packed", "rows", "keys"):
+                setattr(self, f"_{name}", _with_room(getattr(self, f"_{name}"), room))
             before = self._contexts if first else contexts[:0]
             self._contexts = _with_room(before, room)
         if new:
             self._contexts[first : len(self)] = contexts[new]
+            self._keys[first : len(self)] = keys[new]
         return np.array(found, np.int64)
 
     def add_table(self, table: StepTable, limit: float) -> None:
         """Take in the rows of a table but those beyond the limit."""
         runs = table.runs
-        at = self._place(runs.names, table.context_map.condensed(runs.G))
+        contexts = table.context_map.condensed(runs.G)
+        at = self._place(runs.names, contexts, _keys(runs.hashes, contexts))
         self._take(at, table, runs.starts, runs.lengths, limit)
 
     def add_episodes(
@@ -147,13 +161,11 @@ class MachineStore:
         ends, fresh, packed = lengths.cumsum(), self._rows[at] == 0, self._packed[at]
         self._rows[at] += take_rows(packed, table.columns, rows, ends, limit)
         self._packed[at] = packed
-        room, tested = TESTED - len(self._tested), []
-        for i, (place, new) in enumerate(zip(at.tolist(), fresh.tolist(), strict=True)):
-            known = place in self._tested
-            if known or (new and room > 0):
-                tested.append(i)
-                room -= not known
-        if tested:
+        known = np.isin(at, np.fromiter(self._tested, np.int64, len(self._tested)))
+        more = np.flatnonzero(fresh & ~known)[: TESTED - len(self._tested)]
+        known[more] = True
+        tested = np.flatnonzero(known)
+        if len(tested):
             if len(tested) < len(at):
                 rows = rows[_ranges((ends - lengths)[tested], lengths[tested])]
                 ends = lengths[tested].cumsum()
@@ -169,7 +181,7 @@ class MachineStore:
     def merge(self, other: MachineStore) -> None:
         """Take in all machines of another store."""
         first, n = len(self), len(other)
-        at = self._place(other._labels, other._contexts[:n])
+        at = self._place(other._labels, other._contexts[:n], other._keys[:n])
         new = np.flatnonzero(at >= first)
         self._packed[at[new]] = other._packed[new]
         self._rows[at] += other._rows[:n]
@@ -309,12 +321,10 @@ def _add_triangles(packed: Float[Array, "n k"], others: Float[Array, "n k"], siz
     take_rows(packed, list(np.ascontiguousarray(rows.T)), np.arange(len(rows)), ends, np.inf)
 
 
-def _hashes(contexts: Array) -> list[int]:
-    """One for each context, equal for equal ones, in whatever process."""
-    if not contexts.size:  # all machines have the one context, or there are none
-        return [0] * len(contexts)
-    found: list[int] = row_hashes(list(contexts.reshape(len(contexts), -1).T)).tolist()
-    return found
+def _keys(labels: UInt64[Array, " n"], contexts: Array) -> UInt64[Array, " n"]:
+    """Of machines, by hashes of their labels and their contexts: the same in whatever process."""
+    values = contexts.reshape(len(contexts), -1) if contexts.size else contexts[:0]
+    return row_hashes([labels, *values.T])
 
 
 def _ranges(starts: Int64[Array, " n"], lengths: Int64[Array, " n"]) -> Int64[Array, " all"]:

@@ -108,6 +108,7 @@ class Prior(Displayed):
             With independent entries.
         """
         law = as_numbers("theta", theta, "(d, p)", 2)
+        require(law.ndim == 2, f"theta must be one matrix, (d, p), not {law.shape}")
         large = np.abs(law)
         if sizes is not None:
             least = as_numbers("sizes", sizes, "(d, p)", 0)

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int64, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.episodes import RowLabels
+from contextual_lqr.belief.evidence import text_hashes
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import ContextError
 
@@ -22,6 +23,7 @@ class Runs(NamedTuple):
     starts: Int64[Array, " runs"]  # among the rows of the table
     lengths: Int64[Array, " runs"]
     names: list[str | None]
+    hashes: UInt64[Array, " runs"]  # of the names
     G: Float[Array, "runs p y"]
 
 
@@ -102,8 +104,9 @@ class StepTable:
         if named:
             few = {name: np.asarray(values)[firsts] for name, values in contexts.items()}
         names = [self.labels.names[code] for code in codes[starts].tolist()]
+        hashes = text_hashes([name or "" for name in names])
         lengths = np.diff(starts, append=len(rows))
-        return Runs(starts, lengths, names, self.context_map.matrices(few))
+        return Runs(starts, lengths, names, hashes, self.context_map.matrices(few))
 
     def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
         """The columns of [y, y⁻, sign y, x'] of rows; NaN where a number is beyond the limit."""

@@ -18,7 +18,8 @@ that is clearly likelier (`Units`).
 
 Bad machines would widen S, and hide each other. So the reference is at first the three quarters of
 the machines that agree best. It grows: by those whose p-value, by itself, is above 1 %, and by the
-few that agree best of all others, as long as these are not named.
+few that agree best of all others, as long as these are not named. Of many machines, a thousand
+of these, evenly chosen, are the reference.
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ _CORE = 0.75  # of the machines, that agree best
 _USUAL = 0.01  # a machine whose own p-value is above is let in
 _MORE = 0.02  # of the machines: so many others may be let in at a time
 _ROUNDS = 20
+_ENOUGH = 1000  # machines of a reference: more would hardly change the law and the deviations
 _NOISE_TAILS = 10.0  # degrees of freedom at most: noise is not quite Gaussian
 _DEVIATION_TAILS = 20.0  # nor are deviations
 _SMALLEST = 0.25  # of the usual deviations: none are smaller where an entry is
@@ -168,23 +170,29 @@ class Outliers:
         return test
 
     def tested(self, accepted: Bool[Array, " n"]) -> OutlierTest:
-        """Every machine against the accepted ones but itself."""
-        rows = tuple(self._likelier(r, accepted) for r in range(self.factors.F.shape[2]))
+        """Every machine against the accepted ones but itself, of many against some of them."""
+        robust, places = bool(accepted.all()), np.flatnonzero(accepted)
+        reference = np.zeros(len(accepted), bool)
+        reference[places[:: -(-len(places) // _ENOUGH)]] = True
+        d = self.factors.F.shape[2]
+        rows = tuple(self._likelier(r, reference, robust=robust) for r in range(d))
         F, p = self.tails(rows, np.stack([one.delta for one in rows], 1), self.factors.rows)
         return OutlierTest(rows, F, p)
 
-    def _likelier(self, r: int, accepted: Bool[Array, " n"]) -> RowTest:
+    def _likelier(self, r: int, accepted: Bool[Array, " n"], *, robust: bool) -> RowTest:
         """One row of [A, B], its deviations alike, or in proportion if that is likelier."""
         maps = self.factors.maps
-        alike = self._row(r, accepted, Units.of(maps, np.zeros(maps.shape[1])))
+        alike = self._row(r, accepted, Units.of(maps, np.zeros(maps.shape[1])), robust=robust)
         if alike.population.deviating.any():
             units = Units.of(maps[accepted], alike.population.pooled.theta[0])
-            proportional = self._row(r, accepted, units)
+            proportional = self._row(r, accepted, units, robust=robust)
             if proportional.unlikely + _LIKELIER < alike.unlikely:
                 return proportional
         return alike
 
-    def _row(self, r: int, accepted: Bool[Array, " n"], units: Units) -> RowTest:
+    def _row(
+        self, r: int, accepted: Bool[Array, " n"], units: Units, *, robust: bool = True
+    ) -> RowTest:
         """With e = D ẽ, the row is D times (D⁻¹Gᵀθ + ẽ), and R e is (R D) ẽ."""
         decoder, whole, y = self.decoder, self.factors, self.factors.R.shape[1]
         D = units(whole.maps)[:, None]
@@ -194,7 +202,7 @@ class Outliers:
         known = {0: decoder.known[r]} if r in decoder.known else {}
         # Of machines that were chosen, none is to be set aside once more.
         population = Population.of(
-            factors[accepted], known, decoder.regression.prior, robust=bool(accepted.all())
+            factors[accepted], known, decoder.regression.prior, robust=robust
         )
         belief = Belief(np.empty((len(whole), 1, y)), np.empty((len(whole), 1, y, y)))
         others = _in_plain_units(population.others(), D[accepted, 0])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from itertools import compress
 from typing import TYPE_CHECKING
 
@@ -23,12 +22,6 @@ if TYPE_CHECKING:
     import polars as pl
 
 
-@lru_cache(1 << 16)
-def _hash(label: str) -> int:
-    """A hash of a label, which comes again with every episode of its machine."""
-    return int(text_hashes([label])[0])
-
-
 @dataclass(frozen=True)
 class Labels:
     """Labels as small integers: row i has `names[codes[i]]`, or codes[i] itself without names."""
@@ -42,12 +35,9 @@ class Labels:
         import polars as pl
 
         runs = series.rle().struct.unnest()  # labels come in runs: few are looked at
-        numbers: dict[str, int] = {}
-        codes = [
-            numbers.setdefault(name, len(numbers))
-            for name in runs["value"].cast(pl.String).fill_null("")
-        ]
-        return cls(np.repeat(np.array(codes, int), runs["len"].to_numpy()), list(numbers))
+        values = runs["value"].cast(pl.String).fill_null("")
+        codes = values.rank("dense").to_numpy().astype(np.int64) - 1
+        return cls(np.repeat(codes, runs["len"].to_numpy()), values.unique().sort().to_list())
 
     def __getitem__(self, at: Array | list[int] | slice) -> Labels:
         return Labels(self.codes[at], self.names)
@@ -73,7 +63,7 @@ class Labels:
             return text_hashes(self.text)
         used, each = np.bincount(self.codes, minlength=len(self.names)) > 0, self.names
         found = np.zeros(len(each), np.uint64)
-        found[used] = list(map(_hash, compress(each, used.tolist())))
+        found[used] = text_hashes(list(compress(each, used.tolist())))
         return np.asarray(found[self.codes])
 
     def after(self, first: Labels) -> Labels:

@@ -23,6 +23,7 @@ from contextual_lqr.kernels.stationary_reference import NOT_CONVERGED, Constant
 try:
     from contextual_lqr.kernels.bindings import (
         best_decoder,
+        column_ranges,
         compiled,
         factor_blocks,
         factor_rows,
@@ -30,17 +31,20 @@ try:
         recursions,
         riccati,
         roll_out,
+        row_hashes,
         sample_ellipsoid,
         update_triangles,
     )
 except ImportError as missing:
     from contextual_lqr.kernels.reference import (
         best_decoder,
+        column_ranges,
         compiled,
         factor_blocks,
         factor_rows,
         recursions,
         roll_out,
+        row_hashes,
         sample_ellipsoid,
         update_triangles,
     )
@@ -62,6 +66,7 @@ __all__ = [
     "Constant",
     "Outcome",
     "best_decoder",
+    "column_ranges",
     "compiled",
     "cores",
     "factor_blocks",
@@ -70,6 +75,7 @@ __all__ = [
     "recursions",
     "riccati",
     "roll_out",
+    "row_hashes",
     "sample_ellipsoid",
     "set_threads",
     "threads",

@@ -153,3 +153,19 @@ def update_triangles(
     used = np.empty(len(ends), np.int64)
     native.update_triangles(columns, rows, ends, limit, packed, used)
     return used
+
+
+def row_hashes(columns: Sequence[Array]) -> Array:
+    """A hash of each row of a table, its columns of floats or of hashes, in their order."""
+    found = np.empty(len(columns[0]), np.uint64)
+    kinds = [np.uint64 if one.dtype == np.uint64 else np.float64 for one in columns]
+    each = [np.asarray(one, kind) for one, kind in zip(columns, kinds, strict=True)]
+    native.row_hashes([one.view(np.float64) for one in each], found)
+    return found
+
+
+def column_ranges(columns: Sequence[Array], rows: Array) -> tuple[Array, Array]:
+    """The least and the most of each column over some rows; NaN where one is not finite."""
+    low, high = np.empty(len(columns)), np.empty(len(columns))
+    native.column_ranges(columns, rows, low, high)
+    return low, high

@@ -30,7 +30,7 @@ struct Lanes {
     static INLINE S absolute(S a) { return KERNEL_TARGET::absolute(a); }
     static INLINE S rough_root(S a) { return KERNEL_TARGET::rough_root(a); }
     static INLINE S root(S a) { return KERNEL_TARGET::root(a); }
-    static INLINE bool any(Flags f) { return (f[0] | f[1] | f[2] | f[3]) != 0; }
+    static INLINE bool any(Flags f) { return KERNEL_TARGET::any(f); }
     static INLINE bool flagged(Flags f, int lane) { return f[lane] != 0; }
     static INLINE double member(S a, int lane) { return a[lane]; }
     static INLINE S total(V sum) { return sum; }  // each lane is a system of its own

@@ -20,6 +20,7 @@
 #include "recursions.hpp"
 #include "roll_out.hpp"
 #include "stationary.hpp"
+#include "tables.hpp"
 
 namespace nb = nanobind;
 
@@ -39,13 +40,15 @@ struct Kernels {
     Sampling *sample_ellipsoid;
     Decoding *decode;
     Doubling *double_members;
+    Hashing *row_hashes;
+    Ranging *column_ranges;
 };
 
 #define KERNELS(target)                                                             \
     Kernels {                                                                       \
         #target, target::solve_members, target::factor_blocks, target::factor_rows, \
             target::update_triangles, target::sample_ellipsoid, target::decode,     \
-            target::double_members                                                  \
+            target::double_members, target::row_hashes, target::column_ranges       \
     }
 
 Kernels chosen() {
@@ -261,6 +264,25 @@ void update_triangles(const nb::sequence &columns, const Places &rows, const Pla
                              limit, packed.data(), used.data(), work.data(), order.data());
 }
 
+void row_hashes(const nb::sequence &columns,
+                nb::ndarray<std::uint64_t, nb::c_contig, nb::device::cpu> found) {
+    const Table table(columns);
+    require(std::int64_t(found.size()) == table.rows, "found has the wrong size");
+    nb::gil_scoped_release unlocked;
+    kernels.row_hashes(table.starts.data(), int(table.starts.size()), table.rows, found.data());
+}
+
+void column_ranges(const nb::sequence &columns, const Places &rows, const Out &low,
+                   const Out &high) {
+    const Table table(columns);
+    const auto n = table.starts.size(), count = rows.size();
+    table.require_places(rows.data(), std::int64_t(count));
+    require(count && low.size() == n && high.size() == n, "low or high has the wrong size");
+    nb::gil_scoped_release unlocked;
+    kernels.column_ranges(table.starts.data(), int(n), rows.data(), std::int64_t(count), low.data(),
+                          high.data());
+}
+
 bool factor_rows(const In &rows, const Out &triangle) {
     require(rows.ndim() == 2, "rows must be a matrix");
     const auto count = std::int64_t(rows.shape(0)), n = std::int64_t(rows.shape(1));
@@ -372,6 +394,9 @@ NB_MODULE(native, module) {
     module.def("update_triangles", &update_triangles, nb::arg("columns"), nb::arg("rows"),
                nb::arg("ends"), nb::arg("limit"), nb::arg("packed").noconvert(),
                nb::arg("used").noconvert());
+    module.def("row_hashes", &row_hashes, nb::arg("columns"), nb::arg("found").noconvert());
+    module.def("column_ranges", &column_ranges, nb::arg("columns"), nb::arg("rows"),
+               nb::arg("low").noconvert(), nb::arg("high").noconvert());
     module.def("factor_rows", &factor_rows, nb::arg("rows"), nb::arg("triangle").noconvert());
     module.def("sample_ellipsoid", &sample_ellipsoid, nb::arg("Y"), nb::arg("factor"),
                nb::arg("centre"), nb::arg("reach"), nb::arg("fractions"),

@@ -7,31 +7,20 @@
 // Where [A, B] is itself uncertain, row i with covariance C_i, the Q, N and R of a step are first
 // increased by the blocks of Σ_i P_ii C_i.
 //
-// Digits. Rounding has done about ε E to P, with E <- FᵀEF + G (reference.py). If F is large and P large
-// too, but not in the directions F leads to (a very unstable system, which the policy holds), then ε E
-// may be as large as P. To find E takes as long as to find P. Therefore a vector r of random signs is
-// carried along instead, r <- Fᵀ(r ± s e_k) ± s Aᵀe_k with s² = d P_kk and another k at each step, so
-// that r rᵀ is E on average, roughly. Where an r_k² is much larger than P_kk, the member is suspect, and
-// is gone through again carefully, to find E; where that is too much, the member is left to
-// accurate.cpp. So too where the terms of xᵀPx cancel.
+// Digits. Members that rounding may have done too much to (digits.hpp) are gone through again
+// carefully, to find E, the error of P relative to ε; where that is too much, or where the terms of
+// xᵀPx cancel, the member is left to accurate.cpp.
 #pragma once
 
 #include <initializer_list>
 #include <new>
 
-#include "packs.hpp"
+#include "digits.hpp"
 
 namespace KERNEL_TARGET {
 namespace {
 
-constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
-// The r rᵀ, relative to P, from which a member is suspect (measured on 24 000 systems: where ε E is
-// above 1e-6 of P, it is more than twice that), and the ε E, relative to P, from which too many digits
-// are lost (errors of 12 times that were seen). What is within ε E of zero, and ε E at most ZERO of
-// the terms of the sum, is zero.
-constexpr double SIGNS[] = {1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1, 1, 1, -1, 1, -1, -1};
-constexpr double SUSPICION = 5e3, LOSS = 1e-8, ZERO = 1e-20;
 
 // The matrices of one pack of systems, and what is done with them.
 template <class L, class D, class M> class Recursion {
@@ -45,7 +34,6 @@ template <class L, class D, class M> class Recursion {
     const int H = problem.horizon;
     const std::int64_t dd = std::int64_t(d) * d, dm = std::int64_t(d) * m, mm = std::int64_t(m) * m;
     const bool uncertain = problem.covariances.data != nullptr;
-    const bool cross = problem.N.data != nullptr || uncertain;
     const bool gradient = problem.dA.data != nullptr;
     const bool noisy = problem.noise.data != nullptr;
     const bool varying = problem.A.stage || problem.noise.stage || problem.covariances.stage;
@@ -54,12 +42,15 @@ template <class L, class D, class M> class Recursion {
     static constexpr bool SMALL = L::MEMBERS > 1;
     const bool keep_P = (problem.values.data && SMALL) || gradient;
     const bool keep_K = problem.gains.data || gradient;
+    const bool lean =
+        !(problem.values.data || gradient || problem.gains.data || problem.constants.data ||
+          problem.dither.data || problem.N.data || uncertain || varying);
 
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
-    Matrix<L> all_A, all_B, all_W;    // those that hold A, B and W, of all steps if they change
-    Matrix<L> error, added, carried;  // E and the diagonal of G above; r, and r of the step after
-    Matrix<L> all_P, all_K, all_c;    // of every step, where they are asked for
+    Matrix<L> all_A, all_B, all_W;  // those that hold A, B and W, of all steps if they change
+    Matrix<L> error, added;         // E and the diagonal of G
+    Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
     Matrix<L> room;                                       // of large systems, for `product`
@@ -69,8 +60,9 @@ template <class L, class D, class M> class Recursion {
     V *memory = nullptr;
 
     Pack pack{};
+    Digits<L, D, M> digits{d, m};
     E constant{}, lost{};  // c_h, and the error of it as E is that of P
-    Flags failed{}, suspect{}, doubtful{};
+    Flags failed{}, doubtful{};
     std::int8_t status[WIDTH];
     std::int32_t failed_step[WIDTH];
 
@@ -86,8 +78,9 @@ template <class L, class D, class M> class Recursion {
         S = arena.matrix(m, m), Nt = arena.matrix(m, d);
         K = arena.matrix(m + L::height(d), d), F = {K.row(m), K.width, K.height - m};
         RK = arena.matrix(m + L::height(d), d), PF = {RK.row(m), RK.width, RK.height - m};
-        x = arena.matrix(1, d), added = arena.matrix(1, d), carried = arena.matrix(2, d);
+        x = arena.matrix(1, d), added = arena.matrix(1, d);
         diagonal = arena.matrix(1, m);
+        digits.carve(arena);
         Q = arena.matrix(d, d, problem.Q.step || !SMALL ? 1 : H);
         R = arena.matrix(m, m, problem.R.step || !SMALL ? 1 : H);
         if (problem.N.data) N = arena.matrix(d, m, problem.N.step || !SMALL ? 1 : H);
@@ -164,23 +157,6 @@ template <class L, class D, class M> class Recursion {
         return total;
     }
 
-    // One step of r, from the one row to the other; P is still that of the step after.
-    INLINE void carry(int h, int k) {
-        const int before = (h + 1) & 1;
-        const double *sign = SIGNS + (h & 15);
-        const E s = L::rough_root(L::scalar(d) * P.at(k, k));
-        carried.at(before, k) += L::scalar(sign[0]) * s;
-        row_product<L>(d, d, carried.row(h & 1), L::scalar(sign[1]) * s, A.row(k),
-                       carried.entries(before), F.data);
-    }
-
-    // Whether rounding may have done too much to P_kk, and what it has done to the constant.
-    INLINE void watch(int h, int k) {
-        const E r = carried.at(h & 1, k);
-        suspect |= ~L::at_most(r * r, L::scalar(SUSPICION) * P.at(k, k));
-        if (noisy) lost += W.at(k, k) * (r * r);
-    }
-
     // Whether ε · error is too much for a value, which is a sum of terms as large as `terms`.
     INLINE void doubt(E error, E value, E terms) {
         const E size = L::absolute(value);
@@ -191,32 +167,34 @@ template <class L, class D, class M> class Recursion {
 
     // One backward pass. A number that is not finite spreads to all of P and stays, so that to look
     // at the last P is enough; a careful pass looks at every step, to tell where it began.
-    template <bool careful> void backward() {
-        failed = suspect = doubtful = L::all(false);
+    // A lean one is for the cost of plain problems: nothing but P and c is kept.
+    template <bool careful, bool lean = false> void backward() {
+        const bool kept_K = !lean && keep_K, tracked = !lean && problem.constants.data;
+        const bool crossed = !lean && problem.N.data, dithered = !lean && problem.dither.data;
+        const bool hedged = !lean && uncertain;
+        failed = doubtful = L::all(false);
         constant = lost = L::scalar(0);
-        P = P_of(H - 1);
+        P = lean ? all_P : P_of(H - 1);
         copy(P, at_step<L>(Q, problem.Q, H - 1, d, d, pack), d);  // P_H = Q_H, c_H = 0
-        store_value(H - 1);
+        if (!lean) store_value(H - 1);
         if constexpr (careful) {
             clear(error, d);
             for (int i = 0; i < d; ++i) error.at(i, i) = added.at(0, i) = L::absolute(P.at(i, i));
             mark(not_finite<L>(P, d), NOT_FINITE, H);
         } else {
-            for (int i = 0; i < d; ++i)
-                carried.at((H - 1) & 1, i) = L::scalar(SIGNS[i & 15]) * L::rough_root(P.at(i, i));
+            digits.start(H - 1, P, problem.refine);
         }
-        int k = 0;  // the entry that is watched
-        if (problem.constants.data) all_c.at(0, H - 1) = constant;
+        if (tracked) all_c.at(0, H - 1) = constant;
         for (int h = H - 2; h >= 0; --h) {
-            if (varying) system_of(h);
+            if (!lean && varying) system_of(h);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
             if (noisy && careful) lost += weighted_sum<L>(error, W.data, d);
             if (careful) mark(infinite<L>(constant), NOT_FINITE, h + 1);
             Matrix<L> R_h = at_step<L>(R, problem.R, h, m, m, pack);
             Matrix<L> Q_h = at_step<L>(Q, problem.Q, h, d, d, pack);
-            if (problem.N.data) transpose(Nt, at_step<L>(N, problem.N, h, d, m, pack), d, m);
-            Matrix<L> N_t = problem.N.data ? Nt : zero;
-            for (int i = 0; uncertain && i < d; ++i) {  // E[ΔᵀPΔ] = Σ_i P_ii C_i, Δ in [A, B]
+            if (crossed) transpose(Nt, at_step<L>(N, problem.N, h, d, m, pack), d, m);
+            Matrix<L> N_t = crossed ? Nt : zero;
+            for (int i = 0; hedged && i < d; ++i) {  // E[ΔᵀPΔ] = Σ_i P_ii C_i, Δ in [A, B]
                 add_multiple(Nt_more, N_t, P.at(i, i), Cux.copy_number(i), m);
                 add_multiple(R_more, R_h, P.at(i, i), Cuu.copy_number(i), m);
                 add_multiple(Q_more, Q_h, P.at(i, i), Cxx.copy_number(i), d);
@@ -224,7 +202,7 @@ template <class L, class D, class M> class Recursion {
             }
             if (problem.policy.data) {
                 load<L>(K, problem.policy, h * dm, m, d, pack);
-                if (problem.dither.data) {
+                if (dithered) {
                     load<L>(dither, problem.dither, h * mm, m, m, pack);
                     product<L>(d, m, d, PB, zero, P, B);
                     product<L>(m, m, d, S, R_h, B, PB);
@@ -245,7 +223,7 @@ template <class L, class D, class M> class Recursion {
                 if (L::any(pivots.weak)) {
                     mark(pivots.failed & doubtful, INACCURATE, h + 1);
                     mark(pivots.failed, NOT_POSITIVE_DEFINITE, h + 1);
-                    suspect |= pivots.weak, doubtful |= pivots.weak;
+                    digits.suspect |= pivots.weak, doubtful |= pivots.weak;
                 }
                 if (careful) weigh_pivots<L>(S, diagonal, m);
             }
@@ -254,11 +232,12 @@ template <class L, class D, class M> class Recursion {
             product<L>(d, d, d, PF, zero, P, F, room.data);
             if constexpr (careful)
                 for (int j = 0; j < d; ++j) added.at(0, j) = summed(j);
-            else if (problem.refine)
-                carry(h, k);
-            P = P_of(h);  // = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
+            else if (digits.carrying)
+                digits.carry(h, P, A, F);
+            if (!lean) P = P_of(h);
+            // = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
             product<L, true>(d, d, plus(m, d), P, Q_h, K, RK, room.data);
-            if (cross) product<L, true>(d, d, m, P, P, N_t, K);
+            if (crossed || hedged) product<L, true>(d, d, m, P, P, N_t, K);
             mirror_upper(P, d);
             if constexpr (careful) {
                 mark(not_finite<L>(P, d), NOT_FINITE, h + 1);
@@ -270,41 +249,37 @@ template <class L, class D, class M> class Recursion {
                     error.at(i, i) += added.at(0, i);
                     doubt(error.at(i, i), P.at(i, i), added.at(0, i));
                 }
-            } else if (problem.refine) {
-                watch(h, k);
-                k = k + 1 < d ? k + 1 : 0;
+            } else {
+                digits.measure(P);
+                if (digits.carrying) digits.watch(h, P, W, noisy);
+                if (h % 4 == 0 && digits.outgrown()) return backward<careful, lean>();
             }
-            if (keep_K) copy(all_K.copy_number(h), K, m);
-            store_value(h);
-            if (problem.constants.data) all_c.at(0, h) = constant;
+            if (kept_K) copy(all_K.copy_number(h), K, m);
+            if (!lean) store_value(h);
+            if (tracked) all_c.at(0, h) = constant;
         }
         if constexpr (careful) {
             doubt(lost, constant, L::scalar(0));
         } else {
-            for (int i = 0; problem.refine && i < d; ++i) watch(0, i);
-            suspect |= ~L::at_most(lost, L::scalar(SUSPICION) * L::absolute(constant));
+            digits.finish(P, constant);
             if (L::any(not_finite<L>(P, d) | infinite<L>(constant))) trace();
         }
     }
 
     void trace() {
-        const Flags suspected = suspect;
+        const Flags suspected = digits.suspect;
         backward<true>();
-        suspect = suspected;
+        digits.suspect = suspected;
     }
 
     template <bool careful> void expected_cost() {  // J = xᵀ P_1 x + c_1
         const E J = quadratic_form(constant, P, x, d);
-        E terms = L::absolute(constant);
         if constexpr (careful) {
+            E terms = L::absolute(constant);
             for (int i = 0; i < d; ++i) terms += x.at(0, i) * x.at(0, i) * added.at(0, i);
             doubt(quadratic_form(lost, error, x, d), J, terms);
         } else {
-            for (int i = 0; i < d; ++i) {
-                const E r = carried.at(0, i);
-                terms += x.at(0, i) * x.at(0, i) * (L::absolute(P.at(i, i)) + r * r);
-            }
-            suspect |= L::above(terms, L::scalar(SUSPICION) * L::absolute(J));
+            digits.watch_cost(J, P, x, constant);
         }
         for (int l = 0; l < pack.count; ++l) problem.cost.data[pack.member[l]] = L::member(J, l);
     }
@@ -367,6 +342,7 @@ template <class L, class D, class M> class Recursion {
         load_shared<L>(Q, problem.Q, H, d, d);
         load_shared<L>(R, problem.R, H - 1, m, m);
         load_shared<L>(N, problem.N, H - 1, d, m);
+        digits.prepare(problem);
     }
     ~Recursion() { ::operator delete(memory, std::align_val_t(64)); }
     Recursion(const Recursion &) = delete;
@@ -377,13 +353,21 @@ template <class L, class D, class M> class Recursion {
         for (int l = 0; l < WIDTH; ++l) status[l] = SOLVED, failed_step[l] = 0;
         if (H > 1) load_system();
         if (problem.start.data) load<L>(x, problem.start, 0, 1, d, pack);
-        backward<careful>();
+        if constexpr (careful) {
+            backward<true>();
+        } else {
+            digits.set_limit(A, B);
+            if (lean)
+                backward<false, true>();
+            else
+                backward<false>();
+        }
         store_kept();
         if (problem.cost.data) expected_cost<careful>();
         if (gradient) forward();
         for (int l = 0; l < pack.count; ++l) {
             if (problem.refine && status[l] == SOLVED &&
-                L::flagged(careful ? doubtful : suspect, l))
+                L::flagged(careful ? doubtful : digits.suspect, l))
                 status[l] = careful ? INACCURATE : SUSPECT;
             problem.status[pack.member[l]] = status[l];
             problem.failed_step[pack.member[l]] = failed_step[l];

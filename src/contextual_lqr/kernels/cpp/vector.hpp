@@ -111,6 +111,13 @@ INLINE void transpose_four(const V *in, V *out) {
 #endif
 
 INLINE V root(V a) { return V{std::sqrt(a[0]), std::sqrt(a[1]), std::sqrt(a[2]), std::sqrt(a[3])}; }
+INLINE bool any(Mask f) {
+#if defined(KERNEL_VECTORS) && defined(__AVX__)
+    return !__builtin_ia32_ptestz256(f, f);
+#else
+    return (f[0] | f[1] | f[2] | f[3]) != 0;
+#endif
+}
 INLINE V splat(double a) { return V{a, a, a, a}; }
 INLINE double sum(V v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 

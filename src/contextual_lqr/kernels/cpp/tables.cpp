@@ -1,0 +1,49 @@
+// What is asked of every row of a table of logs, column by column.
+
+#include "tables.hpp"
+
+#include "vector.hpp"
+
+namespace KERNEL_TARGET {
+namespace {
+
+constexpr std::uint64_t ODD = 0x9E3779B97F4A7C15;
+constexpr int BLOCK = 512;  // rows, which stay in the cache
+
+INLINE std::uint64_t mixed(std::uint64_t a) {  // the finaliser of SplitMix64
+    a = (a ^ (a >> 30)) * 0xBF58476D1CE4E5B9;
+    a = (a ^ (a >> 27)) * 0x94D049BB133111EB;
+    return a ^ (a >> 31);
+}
+
+}  // namespace
+
+void row_hashes(const double *const *columns, int n, std::int64_t rows, std::uint64_t *found) {
+    for (std::int64_t first = 0; first < rows; first += BLOCK) {
+        const std::int64_t end = rows - first < BLOCK ? rows : first + BLOCK;
+        for (std::int64_t i = first; i < end; ++i) found[i] = ODD;
+        for (int j = 0; j < n; ++j)
+            for (std::int64_t i = first; i < end; ++i) {
+                std::uint64_t bits;
+                std::memcpy(&bits, columns[j] + i, sizeof bits);
+                bits = bits == std::uint64_t(1) << 63 ? 0 : bits;  // -0.0 is 0.0
+                found[i] = mixed(found[i] ^ bits);
+            }
+    }
+}
+
+void column_ranges(const double *const *columns, int n, const std::int64_t *rows,
+                   std::int64_t count, double *low, double *high) {
+    for (int j = 0; j < n; ++j) {
+        const double *column = columns[j];
+        double least = column[rows[0]], most = least, numbers = 0;
+        for (std::int64_t i = 0; i < count; ++i) {
+            const double a = column[rows[i]];
+            least = a < least ? a : least, most = a > most ? a : most;
+            numbers += a * 0;
+        }
+        low[j] = least + numbers, high[j] = most + numbers;  // not a number where one is not
+    }
+}
+
+}  // namespace KERNEL_TARGET
