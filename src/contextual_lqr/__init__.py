@@ -23,6 +23,7 @@ from contextual_lqr.certificates import (
     plot_backtest,
     plot_certificates,
     plot_closed_loop,
+    plot_tradeoff,
     rank_candidates,
     unexcited_directions,
 )
@@ -42,6 +43,7 @@ from contextual_lqr.errors import (
     UnsolvableError,
 )
 from contextual_lqr.kernels import set_threads
+from contextual_lqr.lqr.long_run import StationarySolution
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
     LinearSystem,
@@ -53,12 +55,13 @@ from contextual_lqr.lqr.rollout import simulate
 from contextual_lqr.lqr.solve import (
     CostGradient,
     Solution,
-    Status,
     cost_gradient,
     optimal_cost,
     policy_cost,
     solve,
 )
+from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
+from contextual_lqr.lqr.status import Status
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning import (
@@ -111,6 +114,9 @@ __all__ = [
     "Schedule",
     "ScheduleBelief",
     "Solution",
+    "StationaryCost",
+    "StationaryPolicy",
+    "StationarySolution",
     "Status",
     "Strategy",
     "ThompsonSampling",
@@ -128,6 +134,7 @@ __all__ = [
     "plot_certificates",
     "plot_closed_loop",
     "plot_decoder",
+    "plot_tradeoff",
     "policy_cost",
     "rank_candidates",
     "set_threads",

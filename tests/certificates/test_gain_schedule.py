@@ -10,6 +10,8 @@ from contextual_lqr import (
     LinearPolicy,
     LinearSystem,
     QuadraticCost,
+    StationaryCost,
+    StationaryPolicy,
     gain_schedule,
     optimal_cost,
     policy_cost,
@@ -56,6 +58,18 @@ def test_between_its_points_a_table_is_within_its_tolerance(decoder: Decoder, ra
         paid = policy_cost(table(c), truth, COST, START) / optimal_cost(truth, COST, START) - 1
         if table.verdict == "trust":
             assert paid < 0.05
+
+
+def test_constant_gains_are_interpolated_too(decoder: Decoder) -> None:
+    cost = StationaryCost(Q=np.eye(2), R=0.05 * np.eye(1))
+    ranges = {"mass": (0.6, 4.8), "drag": 0.5}
+    table = gain_schedule(decoder, ranges, cost, START, tolerance=0.002, **LOOSE)
+    c = {"mass": 1.0, "drag": 0.5}
+    expected = decoder.machine(c).system
+    above = policy_cost(table(c), expected, cost) / optimal_cost(expected, cost) - 1
+    assert isinstance(table(c), StationaryPolicy)
+    assert 0 <= above < 0.003
+    assert len(table.cells) == len(table.axes["mass"]) - 1
 
 
 def test_the_worst_cell_speaks_for_the_table(decoder: Decoder) -> None:

@@ -21,8 +21,9 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.machine import as_system
-from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
+from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import cost_and_gradient, policy_cost_and_gradient
+from contextual_lqr.lqr.stationary import Cost, Policy, gains_of, policy_for
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 _WORTHWHILE = 1e-4  # a round that gains less, relative to the cost, is the last
@@ -41,8 +42,14 @@ class PlausibleMachines:
     triangles: Float[Array, "n *steps k q y"]
     reach: Float[Array, " d"]
     joint: bool
-    cost: QuadraticCost
+    cost: Cost
     start: Float[Array, " d"]
+
+    @property
+    def episode_cost(self) -> QuadraticCost:
+        """The cost, which must be of an episode: nothing is proven of those that never end."""
+        assert isinstance(self.cost, QuadraticCost)
+        return self.cost
 
     @property
     def varying(self) -> bool:
@@ -70,7 +77,7 @@ class PlausibleMachines:
         return as_system(M, noise, self.varying)
 
     def highest(
-        self, policy: LinearPolicy, noise: Float[Array, "d d"], rounds: int = 12
+        self, policy: Policy, noise: Float[Array, "d d"], rounds: int = 12
     ) -> Float[Array, " n"]:
         """The highest cost of each machine's policy that a local search finds in its set."""
         return -self._search(policy, noise, rounds)
@@ -79,7 +86,7 @@ class PlausibleMachines:
         """The lowest optimal cost of each machine that a local search finds in its set."""
         return self._search(None, noise, rounds)
 
-    def _search(self, policy: LinearPolicy | None, noise: Array, rounds: int) -> Array:
+    def _search(self, policy: Policy | None, noise: Array, rounds: int) -> Array:
         """Conditional gradients from the estimate and from the far side of the first step."""
         n = len(self.centre)
         X = np.zeros((n, len(self.reach), self.triangles.shape[-2]))
@@ -104,13 +111,13 @@ class PlausibleMachines:
                     break
                 least, rows, active = least[better], rows[better], active[better]
                 here = here.at(better)
-                own = None if own is None else LinearPolicy(own.gains[better])
+                own = None if own is None else policy_for(self.cost, gains_of(own)[better])
                 Y = np.stack(tried)[least, rows]
                 towards = self._extreme(np.stack(slopes)[least, rows])
             best = np.fmin(best, found)
         return np.asarray(best)
 
-    def _value(self, policy: LinearPolicy | None, noise: Array, X: Array) -> tuple[Array, Array]:
+    def _value(self, policy: Policy | None, noise: Array, X: Array) -> tuple[Array, Array]:
         """What is to be made small, and its slope along X: J*, or -J of the policy."""
         systems = self.systems(noise, X)
         if policy is None:

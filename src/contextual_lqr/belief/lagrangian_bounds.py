@@ -88,7 +88,7 @@ def lower_bounds(
     """
     floor = machines.cost.floor(machines.start, noise)
     if multipliers is None:
-        n, d, steps = len(machines.centre), len(machines.reach), machines.cost.horizon - 1
+        n, d, steps = len(machines.centre), len(machines.reach), machines.episode_cost.horizon - 1
         best, multipliers = np.full(n, -np.inf), np.empty((n, steps, 1 if machines.joint else d))
     else:
         scaled = _SCALES[:, None, None, None] * multipliers
@@ -96,7 +96,9 @@ def lower_bounds(
     lost = ~(best > floor)
     if lost.any():  # start these from the values of the estimate instead
         some = machines.at(lost)
-        values = np.einsum("nhii->nhi", solve(some.systems(noise), some.cost).value_matrices)
+        values = np.einsum(
+            "nhii->nhi", solve(some.systems(noise), some.episode_cost).value_matrices
+        )
         guess = np.where(np.isfinite(values), values, 1.0)[:, 1:] * machines.reach**2
         guess = guess.sum(-1, keepdims=True) if machines.joint else guess + guess.mean() * 1e-6
         again = _Relaxed(some, noise).best_of(_WIDE_SCALES[:, None, None, None] * guess)
@@ -233,7 +235,7 @@ class _Relaxed:
         friend = np.broadcast_to(np.diag(machines.reach), (*centre.shape[:-1], d))
         self._system = as_system(np.concatenate((centre, friend), -1), noise, machines.varying)
         # The arrays of a cost are large, so that those of one trial serve the next.
-        steps, inputs = machines.cost.horizon - 1, y
+        steps, inputs = machines.episode_cost.horizon - 1, y
         self._Q = np.empty((n, steps + 1, d, d))
         self._R, self._N = np.zeros((n, steps, inputs, inputs)), np.zeros((n, steps, d, inputs))
 

@@ -31,7 +31,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.shrinkage import Shrunk
 from contextual_lqr.checks import require
-from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.stationary import Cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,17 @@ class RowRadii:
     noise: Float[Array, "d d"]
     least_noise: Float[Array, "d d"]
     most_noise: Float[Array, "d d"]
+
+    def with_variances(self, variances: Float[Array, " d"]) -> RowRadii:
+        """The same with noise of these variances: where machines deviate, residuals have more."""
+        before = np.diagonal(self.noise)
+        scale = np.sqrt(np.where(before > 0, variances / np.where(before > 0, before, 1.0), 0.0))
+
+        def scaled(W: Array) -> Array:
+            return np.asarray(scale[:, None] * W * scale)
+
+        noises = (scaled(W) for W in (self.noise, self.least_noise, self.most_noise))
+        return RowRadii(self.rows, self.joint, *noises)
 
 
 def row_radii(
@@ -111,7 +122,7 @@ def plausible_machines(
     belief: MachineBelief,
     radii: RowRadii,
     delta: float,
-    cost: QuadraticCost,
+    cost: Cost,
     start: Float[Array, " d"],
 ) -> PlausibleMachines:
     """The machines with these context matrices, and all the dynamics plausible for each.

@@ -5,7 +5,12 @@ from contextual_lqr.certificates.certificate import Certificate, CostBound
 from contextual_lqr.certificates.certify import certify, certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
 from contextual_lqr.certificates.gain_schedule import GainSchedule, gain_schedule
-from contextual_lqr.certificates.plots import plot_backtest, plot_certificates, plot_closed_loop
+from contextual_lqr.certificates.plots import (
+    plot_backtest,
+    plot_certificates,
+    plot_closed_loop,
+    plot_tradeoff,
+)
 
 __all__ = [
     "Backtest",
@@ -19,6 +24,7 @@ __all__ = [
     "plot_backtest",
     "plot_certificates",
     "plot_closed_loop",
+    "plot_tradeoff",
     "rank_candidates",
     "unexcited_directions",
 ]

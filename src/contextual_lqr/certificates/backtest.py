@@ -38,16 +38,12 @@ from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import Belief
 from contextual_lqr.belief.population import Population
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import findings_of, unmodelled
+from contextual_lqr.certificates.unmodelled import findings_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.errors import InputError
-from contextual_lqr.lqr.problem import (
-    LinearPolicy,
-    LinearSystem,
-    ModelUncertainty,
-    QuadraticCost,
-)
+from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+from contextual_lqr.lqr.stationary import Cost, Policy, gains_of, policy_for
 
 HEDGES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPLODED = 100.0  # the excess at which a machine on which a policy explodes counts
@@ -136,7 +132,7 @@ class Backtest:
 
 def backtest(
     decoder: Decoder,
-    cost: QuadraticCost,
+    cost: Cost,
     start: ArrayLike,
     *,
     trusted_excess: float = 0.02,
@@ -211,7 +207,7 @@ def backtest(
 class _Tried(NamedTuple):
     """Policies, a machine each: what was claimed of them, and what they cost on its own draws."""
 
-    policy: LinearPolicy
+    policy: Policy
     claimed: Float[Array, " n"]
     predicted: Float[Array, " n"]
     excess: Float[Array, " n"]
@@ -226,7 +222,7 @@ class _Backtest:
         self,
         decoder: Decoder,
         population: Population,
-        cost: QuadraticCost,
+        cost: Cost,
         start: Float[Array, " d"],
         chosen: Array,
     ) -> None:
@@ -255,7 +251,7 @@ class _Backtest:
         on_draws, optimum = policy_cost(policy, drawn, cost, x), optimal_cost(drawn, cost, x)
         claims = relative_excess(np.asarray(on_draws), np.asarray(optimum))
         predicted = np.asarray(policy_cost(policy, belief.system, cost, x))
-        missed, _ = unmodelled(self.findings, belief.system, policy.gains, cost, x, predicted)
+        missed, _ = unmodelled(self.findings, belief.system, gains_of(policy), cost, x, predicted)
         claimed = np.quantile(claims, QUANTILE, axis=0, method="higher") + missed
         paid = np.asarray(policy_cost(policy, self.truths, cost, x))
         excess = relative_excess(paid, self.best).mean(0)
@@ -264,11 +260,13 @@ class _Backtest:
     def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
         """Which of these would have been trusted: claims small enough, and loops that decay."""
         found = factor * one.claimed <= most
+        if in_the_long_run(self.findings, self.cost):
+            return np.zeros_like(found)
         for i in np.flatnonzero(found):
             system = LinearSystem.unchecked(
                 one.drawn.A[:, i], one.drawn.B[:, i], one.drawn.noise[:, i]
             )
-            found[i] = not grows(system, one.policy.gains[i], self.cost).any()
+            found[i] = not grows(system, gains_of(one.policy)[i], self.cost).any()
         return found
 
     def _loss(self, hedge: float) -> float:
@@ -285,15 +283,15 @@ class _Backtest:
         return MachineBelief(found.means, found.covariances, noise, degrees, law.identified)
 
 
-def hedged_policy(belief: MachineBelief, cost: QuadraticCost, hedge: float) -> LinearPolicy:
+def hedged_policy(belief: MachineBelief, cost: Cost, hedge: float) -> Policy:
     """The policy that is best against machines which vary, by so much of the belief's doubt."""
     uncertainty = None
     if hedge:
         uncertainty = record(
             object.__new__(ModelUncertainty), covariances=hedge * belief.covariances
         )
-    gains = solve(belief.system, cost, uncertainty=uncertainty).policy.gains
-    return LinearPolicy(np.where(np.isfinite(gains), gains, 0.0))
+    gains = gains_of(solve(belief.system, cost, uncertainty=uncertainty).policy)
+    return policy_for(cost, np.where(np.isfinite(gains), gains, 0.0))
 
 
 def relative_excess(paid: Float[Array, "*n"], best: Float[Array, "*n"]) -> Float[Array, "*n"]:

@@ -5,6 +5,7 @@
                    below `lower` no controller can get, above `upper` this one does not
     likely excess  how far above the best possible it is, at the 95 % quantile of posterior draws
     instability    the share of posterior draws on which the closed loop grows
+    margins        of a constant gain: what errors of its inputs the loop bears, and its pace
     extrapolation  how far the machine is from what the logs have seen
 
 and a verdict from the last three. docs/certificate.md derives all of them.
@@ -18,9 +19,10 @@ from typing import Any, Literal
 import numpy as np
 
 from contextual_lqr.certificates.extrapolation import Extrapolation
+from contextual_lqr.certificates.margins import THIN, LoopMargins
 from contextual_lqr.context import Schedule
 from contextual_lqr.display import Displayed, context_fact
-from contextual_lqr.lqr.problem import LinearPolicy
+from contextual_lqr.lqr.stationary import Policy
 
 Verdict = Literal["trust", "caution", "do not use"]
 
@@ -51,10 +53,14 @@ class CostBound:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Certificate(Displayed):
-    """A machine's controller, and how good it will be."""
+    """A machine's controller, and how good it will be.
+
+    For a `StationaryCost` costs are averages of a step, `margins` says what the loop bears, and the
+    ends of the interval have been searched for: nothing is proven of them.
+    """
 
     context: Any
-    policy: LinearPolicy
+    policy: Policy
     predicted_cost: float
     lower: CostBound
     upper: CostBound
@@ -63,6 +69,7 @@ class Certificate(Displayed):
     extrapolation: Extrapolation
     verdict: Verdict
     reason: str
+    margins: LoopMargins | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -78,6 +85,7 @@ class Certificate(Displayed):
             "interval": f"{lower:.4g} to {upper:.4g}",
             "likely excess": f"{self.likely_excess:.2%}",
             "instability": f"{self.instability:.0%}",
+            **({} if self.margins is None else {"loop": self.margins}),
             "reason": self.reason,
         }
 
@@ -103,7 +111,16 @@ class Certificate(Displayed):
             "extrapolation_score": plain(self.extrapolation.score),
             "extrapolation": self.extrapolation.place,
             "extrapolation_feature": self.extrapolation.feature,
+            **({} if self.margins is None else self._loop()),
         }
+
+    def _loop(self) -> dict[str, float | None]:
+        assert self.margins is not None
+        low, high = self.margins.gain
+        found = {"disk_margin": self.margins.disk, "phase_margin": self.margins.phase}
+        found |= {"gain_margin_low": low, "gain_margin_high": high}
+        found |= {"half_life": self.margins.half_life}
+        return {name: float(x) if np.isfinite(x) else None for name, x in found.items()}
 
 
 def judge(
@@ -136,6 +153,14 @@ def lowered(
     if beyond and verdict != "do not use":
         return "caution", f"{beyond}; {reason}"
     return verdict, reason
+
+
+def thin(judged: tuple[Verdict, str], margins: LoopMargins | None) -> tuple[Verdict, str]:
+    """No more than caution for a loop that bears next to no error of its inputs."""
+    verdict, reason = judged
+    if margins is None or margins.disk >= THIN or verdict == "do not use":
+        return judged
+    return "caution", f"it {margins}; {reason}"
 
 
 def _percent(part: float) -> str:

@@ -20,7 +20,13 @@ from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.belief.schedule import ScheduleBelief, plausible_schedules
-from contextual_lqr.certificates.certificate import Certificate, CostBound, judge, lowered
+from contextual_lqr.certificates.certificate import (
+    Certificate,
+    CostBound,
+    judge,
+    lowered,
+    thin,
+)
 from contextual_lqr.certificates.extrapolation import farthest, outside
 from contextual_lqr.certificates.fleet_check import fleet_check, without_check
 from contextual_lqr.certificates.hardly_moved import hardly_moved
@@ -32,21 +38,23 @@ from contextual_lqr.certificates.limits import (
     beyond_logged,
     run_range,
 )
+from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import unmodelled
+from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.checks import (
+    as_covariance,
     as_numbers,
-    as_symmetric,
     record,
     require,
     require_probability,
-    require_semi_definite,
 )
 from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
-from contextual_lqr.lqr.moments import step_moments
+from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.moments import usual_moments
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
 
 QUANTILE = 0.95
 
@@ -56,7 +64,7 @@ _CHUNK = 256  # machines at a time: some hundred megabytes
 def certify(
     decoder: Decoder,
     context: Any,
-    cost: QuadraticCost,
+    cost: Cost,
     start: ArrayLike,
     *,
     machine: str | None = None,
@@ -96,7 +104,9 @@ def certify(
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
-    task = _Task(decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng)
+    task = CertificationTask(
+        decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng
+    )
     if isinstance(context, Schedule):
         return task.along(context, machine)
     return task.all_of([context], [machine])[0]
@@ -105,7 +115,7 @@ def certify(
 def certify_many(
     decoder: Decoder,
     contexts: Sequence[Any] | Mapping[str, Any],
-    cost: QuadraticCost,
+    cost: Cost,
     start: ArrayLike,
     *,
     machine: str | Sequence[str | None] | None = None,
@@ -128,7 +138,8 @@ def certify_many(
     contexts
         A sequence of contexts, or a mapping from names to arrays.
     cost
-        What the controllers are for.
+        What the controllers are for: an episode, or with a `StationaryCost` (without a discount)
+        machines that run on and on, each with one constant gain.
     start
         The state in which episodes start.
     machine
@@ -153,7 +164,7 @@ def certify_many(
         The number of plausible machines that a controller is tried on.
     bounds
         Whether to prove the ends of the interval; else they are searched for, in less than half
-        the time, and not certain.
+        the time, and not certain. Those of a `StationaryCost` are always searched for.
     rng
         Where the draws come from; by default they are always the same.
     progress
@@ -169,32 +180,19 @@ def certify_many(
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
-    task = _Task(decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng)
+    task = CertificationTask(
+        decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng
+    )
     return task.all_of(contexts, machine, progress)
 
 
-def certify_gains(
-    decoder: Decoder,
-    contexts: Sequence[Any] | Mapping[str, Any],
-    policies: LinearPolicy,
-    cost: QuadraticCost,
-    start: ArrayLike,
-    **options: Any,
-) -> list[Certificate]:
-    """The same for controllers that are given, (n, H-1, m, d), one for each context."""
-    defaults = dict.fromkeys(("noise", "input_bounds", "states", "rng"))
-    usual = {"beta": "determinant", "delta": 0.05, "draws": 200, "bounds": True}
-    task = _Task(decoder, cost, start, **{**defaults, **usual, **options})
-    return task.all_of(contexts, None, gains=policies.gains)
-
-
-class _Task:
+class CertificationTask:
     """What is the same for all machines: the task, the noise, the plausible Θ and draws of it."""
 
     def __init__(
         self,
         decoder: Decoder,
-        cost: QuadraticCost,
+        cost: Cost,
         start: ArrayLike,
         noise: ArrayLike | None,
         input_bounds: InputBounds | None,
@@ -210,10 +208,15 @@ class _Task:
         require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
         require_probability("delta", delta)
         require(draws >= 1, f"draws must be at least 1, not {draws!r}")
-        require(cost.horizon >= 2, "an episode must have at least two states, and one input")
+        if isinstance(cost, StationaryCost):
+            require(cost.discount == 1, "a certificate is for a StationaryCost without a discount")
+            noisy = noise is None or bool(np.any(np.asarray(noise)))
+            require(noisy, "without noise every loop that is stable costs 0 on average")
+        else:
+            require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
-        known = None if noise is None else _covariance(noise, d)
+        known = None if noise is None else as_covariance("noise", noise, d)
         self.reach = row_radii(decoder, beta, delta, known)
         self.known = known
         m = cost.R.shape[-1]
@@ -230,7 +233,7 @@ class _Task:
         contexts: Sequence[Any] | Mapping[str, Any],
         machine: str | Sequence[str | None] | None,
         progress: Callable[[int], object] | None = None,
-        gains: Float[Array, "n steps m d"] | None = None,
+        gains: Float[Array, "n *steps m d"] | None = None,
     ) -> list[Certificate]:
         """Those of machines with these contexts, and the best controllers or those given."""
         matrices = self.decoder.context_map.matrices(contexts)
@@ -249,6 +252,8 @@ class _Task:
     def along(self, schedule: Schedule, machine: str | None) -> Certificate:
         """That of a machine whose context changes."""
         require(machine is None, "a schedule is for a machine never seen: leave out its label")
+        if not isinstance(self.cost, QuadraticCost):
+            raise InputError("a schedule is of one episode, so its cost must be a QuadraticCost")
         steps = self.cost.horizon - 1
         require(
             len(schedule) == steps,
@@ -266,11 +271,14 @@ class _Task:
         contexts: list[Any],
         G: Float[Array, "n *steps p y"],
         belief: MachineBelief | ScheduleBelief,
-        given: Float[Array, "n steps m d"] | None = None,
+        given: Float[Array, "n *played m d"] | None = None,
     ) -> list[Certificate]:
+        """Those of machines with these context matrices, and the controllers given, if any."""
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
+        if isinstance(cost, StationaryCost) and self.known is None:  # all of it is due to noise
+            reach = reach.with_variances(np.diagonal(belief.noise))
         machines = (
             plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
             if isinstance(belief, MachineBelief)
@@ -283,15 +291,15 @@ class _Task:
         planned = solve(machines.systems(reach.noise), cost, uncertainty=uncertainty)
         good = np.asarray(planned.solved)
         n = len(G)
-        gains = planned.policy.gains if given is None else given
-        gains = np.where(good[:, None, None, None], gains, 0.0)
-        policy = LinearPolicy(gains)
+        gains = gains_of(planned.policy) if given is None else given
+        gains = np.where(good.reshape(-1, *[1] * (gains.ndim - 1)), gains, 0.0)
+        policy = policy_for(cost, gains)
         predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
 
         highest = machines.highest(policy, reach.most_noise)
         lowest = machines.lowest(reach.least_noise)
         upper, lower = np.full(n, np.inf), np.full(n, cost.floor(x, reach.least_noise))
-        if self.bounds:
+        if self.bounds and isinstance(policy, LinearPolicy):
             upper, multipliers = upper_bounds(machines, policy, reach.most_noise)
             lower = lower_bounds(machines, reach.least_noise, multipliers)
         # The bounds hold to rounding; an interval that excludes what was found would puzzle.
@@ -305,11 +313,17 @@ class _Task:
         upper = np.fmax(upper, predicted * np.exp(above)) * (1 + missed)
         excess, unstable = self._on_draws(belief, policy)
         excess = (excess + missed) * self.check.factor
-        moments = _usual_moments(machines.centre, reach.noise, gains, x)
-        run = run_range(machines.centre, reach.noise, gains, x)
+        if isinstance(cost, StationaryCost):  # what can be said is said of its search
+            lowest = np.fmin(lowest, predicted / np.exp(below)) / (1 + missed)
+            highest = np.fmax(highest, predicted * np.exp(above)) * (1 + missed)
+        margins, played = self._over_steps(machines.centre, gains)
+        moments = usual_moments(machines.centre, reach.noise, played, x)
+        run = run_range(machines.centre, reach.noise, played, x)
         beyond = [[outside(decoder.context_map, one) for one in contexts]]
         if (unchecked := without_check(decoder)) is not None:
             beyond.append([unchecked] * n)
+        if doubt_of_all := in_the_long_run(self.check.findings, cost):
+            beyond.append([doubt_of_all] * n)
         if self.limits is not None:
             beyond.append(self.limits.beyond(*run))
         if decoder.logged is not None:
@@ -329,20 +343,22 @@ class _Task:
             unstable.tolist(),
             farthest(decoder, G, moments),
             ["; ".join(filter(None, all_of)) for all_of in zip(*beyond, strict=True)],
+            margins,
         )
         certificates = [
             Certificate(
                 c,
-                LinearPolicy(K),
+                policy_for(cost, K),
                 J,
                 low,
                 high,
                 over,
                 loose,
                 far,
-                *lowered(judge(ok, over, loose, far), miss, finding, out),
+                *lowered(thin(judge(ok, over, loose, far), room), miss, finding, out),
+                room,
             )
-            for c, K, J, ok, low, high, over, miss, finding, loose, far, out in zip(
+            for c, K, J, ok, low, high, over, miss, finding, loose, far, out, room in zip(
                 *columns, strict=True
             )
         ]
@@ -357,42 +373,30 @@ class _Task:
         still = max((hardly_moved(self.decoder, one, self.states) for one in each), key=len)
         return replace(one, reason=f"{still}; {one.reason}") if still else one
 
+    def _over_steps(
+        self, M: Float[Array, "n *stages d y"], gains: Array
+    ) -> tuple[Sequence[LoopMargins | None], Float[Array, "n steps m d"]]:
+        """The gains of a run; a constant one is played until the slowest loop has settled."""
+        if not isinstance(self.cost, StationaryCost):
+            return [None] * len(gains), gains
+        margins = loop_margins(M, gains)
+        steps = settling_steps([one.half_life for one in margins])
+        n, m, d = gains.shape
+        return margins, np.broadcast_to(gains[:, None], (n, steps, m, d))
+
     def _on_draws(
-        self, belief: MachineBelief | ScheduleBelief, policy: LinearPolicy
+        self, belief: MachineBelief | ScheduleBelief, policy: Policy
     ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
         """The excess over each draw's optimum at the quantile, and the share of growing draws."""
         n = len(belief.mean)
         (paid, best), unstable = np.empty((2, n, self.draws)), np.empty(n)
         for i in range(n):
             drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
-            own = LinearPolicy(policy.gains[i])
+            own = policy_for(self.cost, gains_of(policy)[i])
             paid[i] = policy_cost(own, drawn, self.cost, self.start)
             best[i] = optimal_cost(drawn, self.cost, self.start)
-            unstable[i] = grows(drawn, own.gains, self.cost).mean()
+            unstable[i] = grows(drawn, gains_of(own), self.cost).mean()
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = (paid - best) / np.abs(best)
         ratio = np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
         return np.quantile(ratio, QUANTILE, axis=1, method="higher"), unstable
-
-
-def _usual_moments(
-    M: Float[Array, "n *steps d y"],
-    noise: Float[Array, "d d"],
-    gains: Float[Array, "n steps m d"],
-    start: Float[Array, " d"],
-) -> Float[Array, "n y y"]:
-    """E[y yᵀ] averaged over the steps; where that is not finite, something large that is."""
-    n, y = len(M), M.shape[-1]
-    total = np.zeros((n, y, y))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for moment in step_moments(M, noise, gains, start):
-            total += moment / gains.shape[1]
-    return np.where(np.isfinite(total), total, np.finfo(float).max ** 0.25)
-
-
-def _covariance(noise: ArrayLike, d: int) -> Array:
-    W = as_numbers("noise", noise, "(d, d)", 2)
-    require(W.shape == (d, d), f"noise must have shape ({d}, {d}), not {W.shape}")
-    W = as_symmetric("noise", W)
-    require_semi_definite("noise, a covariance,", W)
-    return W

@@ -17,7 +17,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import Backtest, backtest
 from contextual_lqr.certificates.misspecification import Finding
 from contextual_lqr.certificates.unmodelled import findings_of
-from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.stationary import Cost
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,7 +43,7 @@ class FleetCheck:
         return (-np.inf, -np.inf) if self.backtest is None else self.backtest.widening
 
 
-def fleet_check(decoder: Decoder, cost: QuadraticCost, start: Float[Array, " d"]) -> FleetCheck:
+def fleet_check(decoder: Decoder, cost: Cost, start: Float[Array, " d"]) -> FleetCheck:
     """The check for this task; computed once, and kept until data come."""
     if decoder.store is None or len(decoder.store) < 2:
         return FleetCheck(None, ())

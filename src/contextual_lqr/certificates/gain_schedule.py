@@ -23,12 +23,13 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.certificate import Certificate
-from contextual_lqr.certificates.certify import certify_gains, certify_many
+from contextual_lqr.certificates.certify import CertificationTask, certify_many
 from contextual_lqr.checks import as_count, as_number, require
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
-from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
+from contextual_lqr.lqr.problem import LinearPolicy
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost
+from contextual_lqr.lqr.stationary import Cost, Policy, StationaryPolicy, gains_of, policy_for
 
 _WORSE = {"trust": 0, "caution": 1, "do not use": 2}
 _MOST_VARIABLES = 3
@@ -44,8 +45,8 @@ class GainSchedule(Displayed):
         The values of the context at which there are gains, by name, ascending.
     fixed : dict of floats
         The values of the context that are the same for all.
-    gains : array, (n1, ..., H-1, m, d)
-        At the points of the grid, in the order of `axes`.
+    gains : array, (n1, ..., H-1, m, d) or (n1, ..., m, d)
+        At the points of the grid, in the order of `axes`: of an episode, or constant.
     cells : list of Certificate
         Of the interpolated controllers, one for the middle of every cell.
     interpolation_excess : float
@@ -55,11 +56,11 @@ class GainSchedule(Displayed):
 
     axes: Mapping[str, Float[Array, " n"]]
     fixed: Mapping[str, float]
-    gains: Float[Array, "*grid steps m d"]
+    gains: Float[Array, "*grid m d"]
     cells: list[Certificate]
     interpolation_excess: float
 
-    def __call__(self, context: Mapping[str, float]) -> LinearPolicy:
+    def __call__(self, context: Mapping[str, float]) -> Policy:
         """The controller for this context, interpolated; refused outside the table.
 
         Parameters
@@ -72,7 +73,8 @@ class GainSchedule(Displayed):
                 context.get(name, value) == value,
                 f"the table is for {name} = {value:g}, not {context.get(name)!r}",
             )
-        return LinearPolicy(interpolated(self.axes, self.gains, _at(self.axes, context)))
+        found = interpolated(self.axes, self.gains, _at(self.axes, context))
+        return LinearPolicy(found) if found.ndim == 3 else StationaryPolicy(found)
 
     @property
     def worst(self) -> Certificate:
@@ -86,11 +88,8 @@ class GainSchedule(Displayed):
 
     def _facts(self) -> dict[str, object]:
         shape = " x ".join(str(len(axis)) for axis in self.axes.values())
-        *_, steps, m, d = self.gains.shape
         return {
-            "states": d,
-            "inputs": m,
-            "steps": steps,
+            **self.cells[0].policy._facts(),
             "grid": f"{shape} over {', '.join(self.axes)}",
             "interpolation": f"{self.interpolation_excess:.2%}",
             "verdict": self.verdict,
@@ -101,7 +100,7 @@ class GainSchedule(Displayed):
 def gain_schedule(
     decoder: Decoder,
     contexts: Mapping[str, Any],
-    cost: QuadraticCost,
+    cost: Cost,
     start: ArrayLike,
     *,
     tolerance: float = 0.01,
@@ -154,7 +153,7 @@ def gain_schedule(
             )
         if fresh := [point for point in points if point not in known]:
             found = certify_many(decoder, _named(axes, fixed, fresh), cost, start, **quick)
-            known |= {point: one.policy.gains for point, one in zip(fresh, found, strict=True)}
+            known |= {p: gains_of(one.policy) for p, one in zip(fresh, found, strict=True)}
         gains = np.array([known[point] for point in points])
         gains = gains.reshape(*(len(axis) for axis in axes.values()), *gains.shape[1:])
         middles = _middles(axes)
@@ -164,15 +163,18 @@ def gain_schedule(
         axes = _cut(decoder, axes, fixed, gains, middles[above > tolerance], cost, start)
     contexts_of = _named(axes, fixed, [tuple(point) for point in middles.tolist()])
     between = np.array([interpolated(axes, gains, point) for point in middles])
-    cells = certify_gains(decoder, contexts_of, LinearPolicy(between), cost, start, **options)
+    defaults = dict.fromkeys(("noise", "input_bounds", "states", "rng"))
+    usual = {"beta": "determinant", "delta": 0.05, "draws": 200, "bounds": True}
+    task = CertificationTask(decoder, cost, start, **{**defaults, **usual, **options})
+    cells = task.all_of(contexts_of, None, gains=between)
     return GainSchedule(axes, fixed, gains, cells, float(above.max()))
 
 
 def interpolated(
     axes: Mapping[str, Float[Array, " n"]],
-    gains: Float[Array, "*grid steps m d"],
+    gains: Float[Array, "*grid m d"],
     point: Float[Array, " k"],
-) -> Float[Array, "steps m d"]:
+) -> Float[Array, "*steps m d"]:
     """The gains at a point of the grid's range, linear in each value between its neighbours."""
     for axis, value in zip(axes.values(), point, strict=True):
         i = int(np.clip(np.searchsorted(axis, value) - 1, 0, len(axis) - 2))
@@ -230,12 +232,12 @@ def _excess(
     fixed: Mapping[str, float],
     gains: Array,
     points: Float[Array, "n k"],
-    cost: QuadraticCost,
+    cost: Cost,
     start: ArrayLike,
 ) -> Float[Array, " n"]:
     """What interpolated gains cost above the best, on the machines expected at these points."""
     expected = decoder.machines(_named(axes, fixed, [tuple(p) for p in points.tolist()])).system
-    policy = LinearPolicy(np.array([interpolated(axes, gains, point) for point in points]))
+    policy = policy_for(cost, np.array([interpolated(axes, gains, point) for point in points]))
     with np.errstate(invalid="ignore", divide="ignore"):
         best = np.asarray(optimal_cost(expected, cost, start))
         above = np.asarray(policy_cost(policy, expected, cost, start)) / best - 1
@@ -249,7 +251,7 @@ def _cut(
     fixed: Mapping[str, float],
     gains: Array,
     middles: Float[Array, "n k"],
-    cost: QuadraticCost,
+    cost: Cost,
     start: ArrayLike,
 ) -> dict[str, Array]:
     """The grid with more points: each cell that is too coarse is cut along the value that is worst.

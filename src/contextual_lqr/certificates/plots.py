@@ -17,11 +17,14 @@ from contextual_lqr.certificates.certificate import (
     TRUSTED_EXCESS,
     Certificate,
 )
+from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
+from contextual_lqr.certificates.tradeoff import FACTORS, Tradeoff, tradeoff
 from contextual_lqr.checks import require
 from contextual_lqr.display import context_fact
 from contextual_lqr.figures import GREY, PALETTE, figure_style, panels
 from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.stationary import Cost
 from contextual_lqr.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -54,7 +57,7 @@ def plot_closed_loop(
     played : Certificate or Plan
         Whose policy is played, on the machine with its context.
     cost : QuadraticCost
-        The task, whose length is that of the runs.
+        The task, whose length is that of the runs; for a constant gain `StationaryCost.over`.
     start : array_like, (d,)
         The state in which they start.
     machine : str, optional
@@ -122,6 +125,106 @@ def plot_prediction(
         handles, words = drawn[0].get_legend_handles_labels()
         whole.legend(handles, words, loc="outside lower right", ncols=2)
         whole.suptitle(title, x=0.01, ha="left", fontsize="medium")
+    return drawn
+
+
+def plot_tradeoff(
+    decoder: Decoder,
+    context: Any,
+    cost: Cost,
+    start: ArrayLike,
+    *,
+    machine: str | None = None,
+    factors: ArrayLike = FACTORS,
+    draws: int = 200,
+    rng: np.random.Generator | None = None,
+    figure: Figure | None = None,
+) -> list[Axes]:
+    """Draw what inputs buy: the cost of states against that of inputs, over factors of R.
+
+    Parameters
+    ----------
+    decoder : Decoder
+        What was learnt.
+    context
+        The machine's context.
+    cost : QuadraticCost or StationaryCost
+        The task. Controllers are the best for R times each factor; costs are counted with this R.
+    start : array_like, (d,)
+        The state in which episodes start.
+    machine : str, optional
+        The label of a machine that has data of its own.
+    factors : array_like, (n,)
+        What R is multiplied by.
+    draws : int
+        On how many plausible machines each controller is tried.
+    rng : numpy.random.Generator, optional
+        Where the draws come from; by default they are always the same.
+    figure : matplotlib.figure.Figure, optional
+        What to draw into; otherwise a new figure of pyplot.
+
+    Returns
+    -------
+    list of matplotlib.axes.Axes
+        One: a point for each factor, and for each the range over the plausible machines.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together.
+    MissingExtraError
+        If Matplotlib is not installed.
+    """
+    belief = decoder.machine(context, machine)
+    hedge = fleet_check(decoder, cost, np.asarray(start, float)).hedge
+    found = tradeoff(belief, cost, start, factors=factors, hedge=hedge, draws=draws, rng=rng)
+    return draw_tradeoff(found, title=str(context_fact(context)["context"]), figure=figure)
+
+
+def draw_tradeoff(found: Tradeoff, *, title: str = "", figure: Figure | None = None) -> list[Axes]:
+    """Draw a sweep that has been made."""
+    with figure_style():
+        from matplotlib.ticker import LogLocator, NullFormatter
+
+        (axes,) = drawn = panels(figure, 1, 1, 5.0, 3.4)
+        good = np.isfinite(found.state) & np.isfinite(found.effort)
+        same: dict[str, Any] = {"color": PALETTE[0], "alpha": 0.3, "linewidth": 4}
+        label: str | None = "5 to 95 % of plausible machines"
+        for k in np.flatnonzero(good & np.isfinite(found.state_band).all(1)).tolist():
+            axes.plot([found.effort[k]] * 2, found.state_band[k], label=label, **same)
+            axes.plot(found.effort_band[k], [found.state[k]] * 2, **same)
+            label = None
+        axes.plot(
+            found.effort[good],
+            found.state[good],
+            "o-",
+            color=PALETTE[0],
+            markersize=3.5,
+            linewidth=1.2,
+            label="the machine as estimated",
+        )
+        for k in range(0, len(found.factors), max((len(found.factors) - 1) // 4, 1)):
+            if good[k]:
+                axes.annotate(
+                    f"R × {found.factors[k]:g}",
+                    (found.effort[k], found.state[k]),
+                    textcoords="offset points",
+                    xytext=(5, 5),
+                    fontsize="small",
+                )
+        loose = good & (found.held < 1)
+        if loose.any():
+            marks: dict[str, Any] = {"color": _COLOURS["do not use"], "markersize": 7}
+            axes.plot(found.effort[loose], found.state[loose], "x", label="some grow", **marks)
+        axes.set(xlabel="inputs: √(uᵀRu) of a step", ylabel="states: √(xᵀQx) of a step")
+        axes.set(xscale="log", yscale="log")
+        for axis in (axes.xaxis, axes.yaxis):  # a decade may have no tick of its own
+            axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.set_minor_formatter(NullFormatter())
+        axes.margins(x=0.18, y=0.12)
+        axes.legend(loc="best", fontsize="small")
+        axes.figure.suptitle(title, x=0.01, ha="left", fontsize="medium")
     return drawn
 
 

@@ -14,6 +14,7 @@ from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
 from contextual_lqr.lqr.rollout import rollout
 from contextual_lqr.lqr.solve import solve
+from contextual_lqr.lqr.stationary import Policy, StationaryPolicy
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 
 _LARGEST = 1e150  # a run that explodes is followed no further than this
@@ -41,7 +42,7 @@ def predict_closed_loop(
     start: ArrayLike,
     rng: np.random.Generator,
     *,
-    policy: LinearPolicy | None = None,
+    policy: Policy | None = None,
     runs: int = 500,
     band: float = 0.9,
 ) -> ClosedLoopPrediction:
@@ -57,6 +58,8 @@ def predict_closed_loop(
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
     if policy is None:
         policy = solve(belief.system, cost, check=True).policy
+    if isinstance(policy, StationaryPolicy):
+        policy = policy.over(cost.horizon - 1)
     drawn = belief.draw(runs, rng)
     deviations = np.sqrt(np.einsum("nii->ni", drawn.noise))
     shocks = deviations[:, None] * rng.standard_normal((runs, len(policy.gains), d))

@@ -5,6 +5,8 @@ state is multiplied by in the long run if episode follows episode; unlike a norm
 on units. A coordinate that stays constant has a mode of 1, and is no instability. Nor is it one if
 the best controller lets a mode grow: the last gains of an episode are small, so that a pole which
 falls quickly begins to fall before the end. So the mode is held against that of the best.
+
+A constant gain runs on and on: its loop grows unless every mode of A + B K is below 1.
 """
 
 from __future__ import annotations
@@ -15,18 +17,24 @@ from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.lqr.dynamics import Dynamics
-from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
+from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.solve import optimal_policy
+from contextual_lqr.lqr.stationary import Cost, StationaryCost
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 GROWTH = 2.0  # a mode more than twice that of the best controller, or than 1, is an instability
 
 
-def grows(
-    systems: Dynamics, gains: Float[Array, "steps m d"], cost: QuadraticCost
-) -> Bool[Array, " n"]:
-    """Whether a mode more than doubles over the episode, by these gains and not by the best."""
+def grows(systems: Dynamics, gains: Float[Array, "*steps m d"], cost: Cost) -> Bool[Array, " n"]:
+    """Whether a mode more than doubles over the episode, by these gains and not by the best.
+
+    With a `StationaryCost`, whether one does not decay under the constant gain, (m, d).
+    """
     A, B = systems.A, systems.B
+    if isinstance(cost, StationaryCost):
+        with np.errstate(over="ignore", invalid="ignore"):
+            F = A + B @ gains
+        return ~kernels.lyapunov(F, np.eye(A.shape[-1])[None], batch=len(A))[1]
     mode = largest_modes(A, B, gains, GROWTH)
     growing = mode > GROWTH
     some = np.flatnonzero(growing)

@@ -6,6 +6,8 @@ a policy that knew of it would gain. With A_c = A + B K the loop of ours,
 
     z_{t+1} = A_c z_t + e_t,  z_0 = 0        cost Σ_t zᵀQz + uᵀRu + 2zᵀNu,  u = K z,  e_t = s in r
 
+or, for a constant gain, the cost of a step once z stands still at (I - A_c)⁻¹ e.
+
 An input that acts late may make a loop unstable that was not, which no small push shows: there the
 cost is also held against that with the whole input a step late.
 """
@@ -18,11 +20,13 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
 from contextual_lqr.lqr.dynamics import Dynamics
-from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
+from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost
+from contextual_lqr.lqr.stationary import Cost, StationaryCost, policy_for
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 
@@ -48,8 +52,8 @@ def findings_of(decoder: Decoder) -> tuple[Finding, ...]:
 def unmodelled(
     findings: Sequence[Finding],
     system: Dynamics,
-    gains: Float[Array, "n steps m d"],
-    cost: QuadraticCost,
+    gains: Float[Array, "n *steps m d"],
+    cost: Cost,
     start: Float[Array, " d"],
     predicted: Float[Array, " n"],
 ) -> tuple[Float[Array, " n"], list[str]]:
@@ -77,11 +81,24 @@ def unmodelled(
     return total, [findings[i].sentence for i in costs.argmax(0).tolist()]
 
 
+def in_the_long_run(findings: Sequence[Finding], cost: Cost) -> str:
+    """What forbids to trust a constant gain, in words: whatever the tests have found.
+
+    In the long run all costs are the noise's, and small motions are all there is. If errors are of
+    measurement, or come in waves, the best controller filters, and may be far better than any gain:
+    40 % were seen where next to nothing of the next error could be predicted. So what a finding
+    costs cannot be told from its size.
+    """
+    if not findings or not isinstance(cost, StationaryCost):
+        return ""
+    return f"{findings[0].sentence}: what that costs in the long run cannot be told"
+
+
 def late_cost(
     j: int,
     system: Dynamics,
-    gains: Float[Array, "n steps m d"],
-    cost: QuadraticCost,
+    gains: Float[Array, "n *steps m d"],
+    cost: Cost,
     start: Float[Array, " d"],
 ) -> Float[Array, " n"]:
     """The cost of these gains if input j acts one step late: it is then a state as well."""
@@ -95,23 +112,39 @@ def late_cost(
     kind = LinearSystem if system.steps is None else TimeVaryingSystem
     delayed = kind.unchecked(A, B, with_state(system.noise, 1, 1))
     N = None if cost.N is None else with_state(cost.N, 1, 0)
-    same = QuadraticCost(with_state(cost.Q, 1, 1), cost.R, N, indefinite=cost.indefinite)
-    policy = LinearPolicy(with_state(gains, 0, 1))
+    Q = with_state(cost.Q, 1, 1)
+    same: Cost
+    if isinstance(cost, StationaryCost):
+        same = StationaryCost(Q, cost.R, N, cost.discount)
+    else:
+        same = QuadraticCost(Q, cost.R, N, indefinite=cost.indefinite)
+    policy = policy_for(same, with_state(gains, 0, 1))
     return np.asarray(policy_cost(policy, delayed, same, np.append(start, 0.0)))
 
 
 def push_costs(
-    system: Dynamics, gains: Float[Array, "n steps m d"], cost: QuadraticCost
+    system: Dynamics, gains: Float[Array, "n *steps m d"], cost: Cost
 ) -> Float[Array, "n d"]:
     """What a push of 1 in each state, at every step, costs these machines under their gains."""
     n, d = len(gains), gains.shape[-1]
+    if isinstance(cost, StationaryCost):
+        F = system.A + system.B @ gains
+        _, stable = kernels.lyapunov(F, np.eye(d)[None], batch=n)
+        F = np.where(stable[:, None, None], F, 0.0)
+        Z = np.linalg.solve(np.eye(d) - F, np.eye(d))
+        total = _forms(Z, gains @ Z, cost.Q, cost.R, cost.N)
+        return np.where(stable[:, None] & np.isfinite(total), np.maximum(total, 0.0), np.inf)
     total, Z = np.zeros((n, d)), np.zeros((n, d, d))  # a column of Z for a push in each state
     for t in range(gains.shape[1]):
         U = gains[:, t] @ Z
-        total += (Z * (cost.Q[t] @ Z)).sum(1) + (U * (cost.R[t] @ U)).sum(1)
-        if cost.N is not None:
-            total += 2 * (Z * (cost.N[t] @ U)).sum(1)
+        total += _forms(Z, U, cost.Q[t], cost.R[t], None if cost.N is None else cost.N[t])
         A, B = system.at(t)
         Z = A @ Z + B @ U + np.eye(d)
     total += (Z * (cost.Q[-1] @ Z)).sum(1)
     return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf)
+
+
+def _forms(Z: Array, U: Array, Q: Array, R: Array, N: Array | None) -> Array:
+    """zᵀQz + uᵀRu + 2zᵀNu for each column z of Z, and u of U."""
+    total = (Z * (Q @ Z)).sum(1) + (U * (R @ U)).sum(1)
+    return np.asarray(total if N is None else total + 2 * (Z * (N @ U)).sum(1))

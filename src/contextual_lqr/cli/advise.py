@@ -56,7 +56,7 @@ def advise(
         ranked = rank_candidates(
             fitted.decoder,
             machines.rows,
-            described.cost,
+            described.episode_cost,
             described.start,
             targets=wanted,
             dither=dither,

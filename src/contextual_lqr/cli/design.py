@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import io
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import cyclopts
 import numpy as np
 from numpy import ndarray as Array
-from rich.markup import escape
-from rich.table import Table
 
 from contextual_lqr.certificates.certificate import Certificate
-from contextual_lqr.certificates.certify import certify_many
-from contextual_lqr.certificates.limits import LOGGED
-from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines, own_data, shown
+from contextual_lqr.cli.design_view import ROWS_SHOWN, show, summary
+from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
+from contextual_lqr.cli.retuning import retuned_task, show_tradeoff
 from contextual_lqr.cli.schedules import along_schedule
-from contextual_lqr.cli.terminal import Console, Progress, percent, print_text
+from contextual_lqr.cli.terminal import Console, Progress, print_text
 from contextual_lqr.data import FittedFleet, FleetDescription
+from contextual_lqr.data.designing import design_many
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable
-
-_COLOURS = {"trust": "green", "caution": "yellow", "do not use": "red"}
-_ROWS_SHOWN = 20
+from contextual_lqr.lqr.stationary import gains_of
 
 
 def design(
@@ -38,6 +34,10 @@ def design(
     schedule: OptionalFile = None,
     machine: str | None = None,
     horizon: int | None = None,
+    Q: Annotated[str | None, cyclopts.Parameter(name="--Q")] = None,
+    R: Annotated[str | None, cyclopts.Parameter(name="--R")] = None,
+    target: str | None = None,
+    sweep: Literal["R"] | None = None,
     beta: Literal["regression", "determinant"] = "regression",
     delta: float = 0.05,
     draws: Count = 200,
@@ -65,7 +65,16 @@ def design(
     machine
         The label of a machine in the logs: what it has shown itself counts, too.
     horizon
-        Another number of states of an episode than the fleet's.
+        The number of states of an episode, if not the fleet's; without any horizon there is one
+        constant gain, for machines that run on and on.
+    Q
+        Other weights of the states: name=value, with commas, the others being 0; or all in order.
+    R
+        Other weights of the inputs, likewise.
+    target
+        Another target: name=value, or a table with a row a step. It needs a horizon.
+    sweep
+        R: try it 0.01 to 100 times as large, and draw to --output what inputs buy, a .png or .svg.
     beta
         Which decoders are plausible; determinant, wider, allows for logs of agents that learnt.
     delta
@@ -85,32 +94,34 @@ def design(
     output
         The file to write; .json, .csv and .npz say their format.
     """
-    form = _format(as_json, csv, npz, output)
+    form = None if sweep else _format(as_json, csv, npz, output)
     if output is not None:
         require_writable(output, [one for one in (fleet, contexts, schedule) if one is not None])
     fitted = FittedFleet.load(fleet)
-    described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
+    described = retuned_task(fitted.description, Q, R, target, horizon)
     _require_logs(fitted, fleet)
     options: Any = {"beta": beta, "delta": delta, "draws": draws, "bounds": not quick}
     options["rng"] = np.random.default_rng(seed)
-    if schedule is None:
-        machines = chosen_machines(fitted, context, contexts, machine)
-        certificates = _certified(fitted, described, machines, **options)
-    else:
-        if contexts is not None or machine is not None:
+    if schedule is not None:
+        if contexts is not None or machine is not None or sweep is not None:
             raise InputError("--schedule is for one machine never seen: leave out the others")
         along = along_schedule(fitted, described, schedule, context, horizon, **options)
         described, machines, certificates = along
-    certificates = _doubted(fitted, certificates)
+    else:
+        machines = chosen_machines(fitted, context, contexts, machine)
+        if sweep is not None:
+            show_tradeoff(fitted, described, machines, draws, seed, as_json, output)
+            return
+        certificates = _certified(fitted, described, machines, **options)
     if form is None:
-        _show(fitted, described, machines, certificates, beta, delta, quick)
+        show(fitted, described, machines, certificates, beta, delta, quick)
         return
     content = _content(form, fitted, described, machines, certificates, beta, delta, quick)
     if output is None:
         print_text(content.decode())
     else:
         atomic_write(output, content)
-        Console(stderr=True).print(_summary(certificates, f"{output}: "), highlight=False)
+        Console(stderr=True).print(summary(certificates, f"{output}: "), highlight=False)
 
 
 def _format(as_json: bool, csv: bool, npz: bool, output: Path | None) -> str | None:
@@ -136,29 +147,10 @@ def _certified(
     fitted: FittedFleet, described: FleetDescription, machines: Machines, **options: Any
 ) -> list[Certificate]:
     contexts: Any = machines.contexts or [{}]
+    own = machines.own_labels
     with Progress("certifying", len(machines), "machines") as progress:
-        return certify_many(
-            fitted.decoder,
-            contexts,
-            described.cost,
-            described.start,
-            machine=machines.own_labels,
-            input_bounds=described.input_bounds,
-            states=described.state_names,
-            progress=progress.advance,
-            **options,
-        )
-
-
-def _doubted(fitted: FittedFleet, found: list[Certificate]) -> list[Certificate]:
-    """No trust where many machines stand out."""
-    doubt = fitted.doubt
-    return [
-        replace(one, verdict="caution", reason=f"{doubt}; {one.reason}")
-        if doubt and one.verdict == "trust"
-        else one
-        for one in found
-    ]
+        told: dict[str, Any] = {"machine": own, "progress": progress.advance}
+        return design_many(fitted, contexts, described, **told, **options)
 
 
 def _content(
@@ -171,21 +163,24 @@ def _content(
     delta: float,
     quick: bool,
 ) -> bytes:
-    gains = np.stack([one.policy.gains for one in certificates])
+    constant = described.horizon is None
+    gains = np.stack([gains_of(one.policy) for one in certificates])
+    called = "gain" if constant else "gains"
     rows = [
-        _row(fitted, machines, i, one) | {"certified": not quick, "beta": beta, "delta": delta}
+        _row(fitted, machines, i, one)
+        | {"certified": not quick and one.margins is None, "beta": beta, "delta": delta}
         for i, one in enumerate(certificates)
     ]
     if form == "json":
         for row, K in zip(rows, gains, strict=True):
-            row["gains"] = K.tolist()
+            row[called] = K.tolist()
         whole = {
             "states": list(described.state_names),
             "inputs": list(described.input_names),
             "horizon": described.horizon,
             "machines": rows,
         }
-        indent = 2 if len(rows) <= _ROWS_SHOWN else None  # no one reads thousands, and it is slow
+        indent = 2 if len(rows) <= ROWS_SHOWN else None  # no one reads thousands, and it is slow
         return (json.dumps(whole, allow_nan=False, indent=indent) + "\n").encode()
     flat = [_flat(row) for row in rows]
     if form == "npz":
@@ -194,15 +189,17 @@ def _content(
         arrays: dict[str, Any] = {name: _array(column) for name, column in columns.items()}
         arrays["states"] = np.array(described.state_names)
         arrays["inputs"] = np.array(described.input_names)
-        np.savez_compressed(buffer, gains=gains, **arrays)
+        arrays[called] = gains
+        np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
     import polars as pl
 
     table: dict[str, Any] = {name: [row[name] for row in flat] for name in flat[0]}
-    for h in range(gains.shape[1]):
+    for h in range(1 if constant else gains.shape[1]):
+        K, number = (gains, "") if constant else (gains[:, h], h + 1)
         for i, u in enumerate(described.input_names):
             for j, x in enumerate(described.state_names):
-                table[f"K{h + 1}.{u}.{x}"] = gains[:, h, i, j]
+                table[f"K{number}.{u}.{x}"] = K[:, i, j]
     return pl.DataFrame(table, strict=False).write_csv().encode()
 
 
@@ -231,123 +228,3 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = " ".join(value) if name == "beyond_logs" else value
     return flat
-
-
-def _show(
-    fitted: FittedFleet,
-    described: FleetDescription,
-    machines: Machines,
-    certificates: list[Certificate],
-    beta: str,
-    delta: float,
-    quick: bool,
-) -> None:
-    console = Console()
-    if len(certificates) == 1:
-        _show_one(console, fitted, described, machines, certificates[0], beta, delta, quick)
-        return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, where in (
-        ("machine", "left"),
-        ("verdict", "left"),
-        ("predicted", "right"),
-        ("from", "right"),
-        ("to", "right"),
-        ("excess", "right"),
-        ("score", "right"),
-    ):
-        table.add_column(name, justify=where, no_wrap=name != "machine")  # type: ignore[arg-type]
-    for i, one in enumerate(certificates[:_ROWS_SHOWN]):
-        label = shown(one.context) if machines.labels is None else machines.labels[i]
-        table.add_row(
-            escape(label),
-            f"[{_COLOURS[one.verdict]}]{one.verdict}[/]",
-            *(_number(x) for x in (one.predicted_cost, *_ends(one, quick))),
-            percent(one.likely_excess),
-            _number(one.extrapolation.score, 2),
-        )
-    console.print(table)
-    if len(certificates) > _ROWS_SHOWN:
-        more = len(certificates) - _ROWS_SHOWN
-        console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
-    console.print(_summary(certificates), highlight=False)
-    if far := [one.reason for one in certificates if LOGGED in one.reason]:
-        said = f"{len(far)} of them beyond the logs, such as: {escape(far[0].split('; ')[0])}"
-        console.print(said, highlight=False)
-    if own := sum(n > 0 for n in machines.own_rows):
-        rows = sum(machines.own_rows)
-        have = "has data of its own" if own == 1 else "have data of their own"
-        console.print(f"{own} of them {have}, {rows:,} rows in all", highlight=False)
-    console.print(_interval_note(beta, delta, quick), style="dim", highlight=False)
-
-
-def _show_one(
-    console: Console,
-    fitted: FittedFleet,
-    described: FleetDescription,
-    machines: Machines,
-    one: Certificate,
-    beta: str,
-    delta: float,
-    quick: bool,
-) -> None:
-    (low, high), place = _ends(one, quick), one.extrapolation.score
-    found = f"{_number(one.lower.searched)} to {_number(one.upper.searched)}"
-    gaps = f"{percent(one.lower.gap)} and {percent(one.upper.gap)}"
-    name = f"{machines.labels[0]}: " if machines.labels is not None else ""
-    facts = [
-        ("machine", escape(name + shown(one.context, described.units))),
-        ("verdict", f"[bold {_COLOURS[one.verdict]}]{one.verdict}[/]"),
-        ("because", escape(one.reason)),
-        ("predicted cost", _number(one.predicted_cost)),
-        ("true cost", f"{_number(low)} to {_number(high)}"),
-        ("", "(searched, not proven)" if quick else f"(a search found {found}; gaps of {gaps})"),
-        ("likely excess", f"{percent(one.likely_excess)} over the best possible, at 95 %"),
-        ("instability", f"{one.instability:.1%} of the posterior draws"),
-        ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
-    ]
-    if machines.labels is not None:
-        facts.append(("own data", own_data(fitted.decoder, machines.own_rows[0])))
-    for name, (least, most) in beyond_logs(fitted, one.context).items():
-        facts.append(("beyond logs", f"{escape(name)}: the logs have {least:.4g} to {most:.4g}"))
-    listed = Table.grid(padding=(0, 2))
-    for name, text in facts:
-        listed.add_row(name, text)
-    console.print(listed, highlight=False)
-    console.print()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("gains, step 1")
-    for name in described.state_names:
-        table.add_column(escape(name), justify="right")
-    for name, row in zip(described.input_names, one.policy.gains[0], strict=True):
-        table.add_row(escape(name), *(f"{x:.4g}" for x in row))
-    console.print(table)
-    steps = len(one.policy.gains)
-    console.print(
-        f"u = K x; all {steps} steps are in --json, --csv and --npz.", style="dim", highlight=False
-    )
-    console.print(_interval_note(beta, delta, quick), style="dim", highlight=False)
-
-
-def _ends(one: Certificate, quick: bool) -> tuple[float, float]:
-    """The interval; what the search found of it, if nothing was to be proven."""
-    return (one.lower.searched, one.upper.searched) if quick else one.interval
-
-
-def _interval_note(beta: str, delta: float, quick: bool) -> str:
-    if quick:
-        return "--quick: the interval was searched for, and is not proven."
-    return f"The interval holds for all decoders of the {beta} set, at 1 - delta = {1 - delta:g}."
-
-
-def _summary(certificates: list[Certificate], prefix: str = "") -> str:
-    counts = {verdict: 0 for verdict in _COLOURS}
-    for one in certificates:
-        counts[one.verdict] += 1
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
-    count = f"{len(certificates)} machine{'s' if len(certificates) > 1 else ''}"
-    return f"{escape(prefix)}{count}: {said}"
-
-
-def _number(value: float, digits: int = 4) -> str:
-    return f"{value:.{digits}g}" if np.isfinite(value) else "∞"

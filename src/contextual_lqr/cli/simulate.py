@@ -12,6 +12,7 @@ from numpy import ndarray as Array
 from rich.markup import escape
 from rich.table import Table
 
+from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.backtest import hedged_policy
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.plots import plot_prediction
@@ -23,6 +24,8 @@ from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
 from contextual_lqr.files import atomic_write, require_writable
+from contextual_lqr.lqr.solve import solve
+from contextual_lqr.lqr.stationary import Cost, Policy
 
 
 def simulate(
@@ -49,7 +52,7 @@ def simulate(
     machine
         The label of a machine in the logs: what it has shown itself counts, too.
     horizon
-        Another number of states of an episode than the fleet's.
+        Another number of states than the fleet's; of a constant gain, if the fleet has none, 100.
     runs
         The number of runs, each with a decoder drawn from the posterior.
     band
@@ -66,7 +69,8 @@ def simulate(
     if output is not None:
         require_writable(output, [fleet])
     fitted = FittedFleet.load(fleet)
-    described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
+    task = fitted.description
+    described = task if horizon is None or task.horizon is None else task.with_horizon(horizon)
     if not fitted.decoder.rows:
         raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
     chosen = chosen_machines(fitted, context, None, machine)
@@ -75,10 +79,10 @@ def simulate(
     hedge = fleet_check(fitted.decoder, described.cost, described.start).hedge
     seen = predict_closed_loop(
         belief,
-        described.cost,
+        described.episode_cost if horizon is None else task.with_horizon(horizon).episode_cost,
         described.start,
         np.random.default_rng(seed),
-        policy=hedged_policy(belief, described.cost, hedge) if hedge else None,
+        policy=_policy(belief, described.cost, hedge),
         runs=runs,
         band=band,
     )
@@ -100,6 +104,13 @@ def simulate(
             say(Console(), outside)
         if machine is not None:
             say(Console(), own_data(fitted.decoder, chosen.own_rows[0]))
+
+
+def _policy(belief: MachineBelief, cost: Cost, hedge: float) -> Policy:
+    """The controller that `design` gives."""
+    if hedge:
+        return hedged_policy(belief, cost, hedge)
+    return solve(belief.system, cost, check=True).policy
 
 
 def _quantities(
@@ -128,7 +139,7 @@ def _show(
         f"{escape(name)}: median of {runs} runs on posterior draws, and the band of {band:.0%}",
         highlight=False,
     )
-    last = described.horizon - 1
+    last = len(seen.expected_inputs)
     steps = sorted({last // 3, 2 * last // 3, last - 1})
     table = Table(box=None, pad_edge=False, header_style="bold")
     table.add_column("at step", min_width=10)

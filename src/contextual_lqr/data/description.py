@@ -22,8 +22,10 @@ from contextual_lqr.data.toml_errors import DescriptionError
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
 from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 LONGEST_HORIZON = 1_000_000
+RUN = 100  # states of a run, where one is asked for and the task has no horizon
 _LEARNING = (
     *("states", "inputs", "contexts", "context_map", "noise_level", "regularisation", "scales"),
 )
@@ -64,7 +66,7 @@ class FleetDescription:
     inputs: tuple[Quantity, ...]
     contexts: tuple[Quantity, ...]
     context_map: ContextMap
-    horizon: int
+    horizon: int | None  # None: the machines run on and on
     start: Float[Array, " d"]
     Q: Float[Array, "d d"]
     final_Q: Float[Array, "d d"]
@@ -160,9 +162,18 @@ class FleetDescription:
             for one in self.states + self.inputs
         ]
 
+    @property
+    def cost(self) -> Cost:
+        """What a step costs in the long run, or with a horizon an episode."""
+        if self.horizon is None:
+            return StationaryCost(self.Q, self.R)
+        return self.episode_cost
+
     @cached_property
-    def cost(self) -> QuadraticCost:
+    def episode_cost(self) -> QuadraticCost:
         """The cost of an episode: Σ (x - target)ᵀ Q (x - target) + uᵀ R u."""
+        if self.horizon is None:
+            return self.with_horizon(RUN).episode_cost
         Q = np.repeat(self.Q[None], self.horizon, axis=0)
         Q[-1] = self.final_Q
         if self.targets is not None:
@@ -223,7 +234,8 @@ class FleetDescription:
         kinds = ("states", "inputs", "contexts")
         named = (", ".join(one.name for one in getattr(self, kind)) for kind in kinds)
         said = "; ".join(f"{kind} {names}" for kind, names in zip(kinds, named, strict=True))
-        return f"<FleetDescription: {said}; horizon {self.horizon}>"
+        task = "a constant gain" if self.horizon is None else f"horizon {self.horizon}"
+        return f"<FleetDescription: {said}; {task}>"
 
 
 def _equal(mine: Any, its: Any) -> bool:

@@ -13,25 +13,29 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
+from numpy.typing import ArrayLike
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence import Digests
+from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.checks import require
+from contextual_lqr.data.collector import Collector
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.designing import design_many
 from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
-from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
+from contextual_lqr.data.screening import LogReport, Quarantine, joined_ranges
 from contextual_lqr.data.sources import as_one_part, cut_in_parts, find_sources
 from contextual_lqr.data.transitions import LogReader
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.files import load_arrays, save_arrays
+from contextual_lqr.lqr.stationary import Cost
 from contextual_lqr.parallel import Workers, in_tree
 
 FORMAT_VERSION = 1
@@ -71,6 +75,38 @@ class FittedFleet(Displayed):
     def new(cls, description: FleetDescription) -> FittedFleet:
         """A fleet of which no log has been seen."""
         return cls(description, description.new_decoder())
+
+    def design(
+        self,
+        context: Any,
+        *,
+        cost: Cost | None = None,
+        start: ArrayLike | None = None,
+        machine: str | None = None,
+        **options: Any,
+    ) -> Certificate:
+        """The controller of one machine, and how far to trust it.
+
+        Parameters
+        ----------
+        context
+            The machine's context.
+        cost
+            Another task than the fleet's: nothing is fitted anew. A `StationaryCost` for one
+            constant gain, a `QuadraticCost` for an episode.
+        start
+            Another start than the fleet's.
+        machine
+            The label of a machine that has data of its own.
+        **options
+            As for `certify_many`; `beta` is "regression" unless given.
+
+        Returns
+        -------
+        Certificate
+            With the controller as its `policy`.
+        """
+        return design_many(self, [context], cost=cost, start=start, machine=[machine], **options)[0]
 
     def merge(self, other: FittedFleet, *, allow_repeats: bool = False) -> None:
         """Take in everything that another fit of the same fleet has learnt.
@@ -243,7 +279,7 @@ def fit(
         known = Digests() if before is None else before.evidence
         learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)
         work = learning.part
-        collected = _Collector([part.size for part in parts], bad, progress)
+        collected = Collector([part.size for part in parts], bad, progress)
         if not isinstance(workers, str):  # in this process, which can be told more often
             work = partial(work, told=collected.within)
         try:
@@ -322,40 +358,6 @@ def _set_aside(
     left = decoder.without(named)
     left.episodes -= sum(episodes.get(label, 1) for label in named)
     return left, replace(misfit, set_aside=named)
-
-
-class _Collector:
-    """Writes the bad rows of parts in their order, however they arrive; counts what is done."""
-
-    def __init__(
-        self,
-        sizes: list[float],
-        quarantine: Quarantine | None,
-        progress: Callable[[float], None] | None,
-    ) -> None:
-        self._sizes, self._quarantine, self._progress = sizes, quarantine, progress
-        self._waiting: dict[int, list[BadRows]] = {}
-        self._next, self._done = 0, [0.0] * len(sizes)
-        self._lock, self.stopped = Lock(), False
-
-    def __call__(self, number: int, bad: list[BadRows]) -> None:
-        self.within(number, 1.0)
-        self._waiting[number] = bad
-        while self._next in self._waiting:
-            for some in self._waiting.pop(self._next):
-                if self._quarantine is not None:
-                    self._quarantine.add(some)
-            self._next += 1
-
-    def within(self, number: int, share: float) -> None:
-        """So much of a part has been read."""
-        if self.stopped:
-            raise InterruptedError
-        if self._progress is not None:
-            with self._lock:
-                self._done[number] = share
-                done = np.dot(self._done, self._sizes) / sum(self._sizes)
-                self._progress(min(round(float(done), 9), 1.0))
 
 
 def _described(description: FleetDescription | PathLike) -> FleetDescription:

@@ -2,7 +2,7 @@
 
     [states], [inputs], [contexts]    names, in order, each with its unit and bounds
     [context_map]                     kind "features" or "block"
-    [task]                            horizon, start
+    [task]                            horizon (none: machines run on and on), start
     [cost]                            Q, R, final_Q, target
     [learning]                        noise_level, regularisation
     [known]                           rows of [A, B] that need not be learnt
@@ -31,6 +31,7 @@ from contextual_lqr.context.expressions import RESERVED, as_float
 from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, Quantity
 from contextual_lqr.data.known_dynamics import known_row
 from contextual_lqr.data.prior_table import read_prior, read_scales
+from contextual_lqr.data.targets import read_targets
 from contextual_lqr.data.toml_errors import Place, TomlErrors, parse_toml
 from contextual_lqr.errors import ContextError
 
@@ -260,15 +261,25 @@ class FleetFile:
 
     # -- the task ----------------------------------------------------------------------------------
 
-    def _horizon(self, given: int | None) -> int:
+    def _horizon(self, given: int | None) -> int | None:
         value = self.table("task").get("horizon") if given is None else given
         if type(value) is int and 2 <= value <= LONGEST_HORIZON:
             return value
-        if "task" in self.content:
-            said = "missing" if value is None else shown(value)
-            what = f"a whole number of at least 2 and at most {LONGEST_HORIZON:,}"
-            self.errors.add(("task", "horizon"), f"horizon must be {what}, and is {said}")
+        if value is None:  # one constant gain, for machines that run on and on
+            self._check_endless()
+            return None
+        what = f"a whole number of at least 2 and at most {LONGEST_HORIZON:,}"
+        self.errors.add(("task", "horizon"), f"horizon must be {what}, and is {shown(value)}")
         return 2
+
+    def _check_endless(self) -> None:
+        """Refuse what only an episode has."""
+        for key, what in (("final_Q", "the last state of an episode"), ("target", "its steps")):
+            if key in self.table("cost"):
+                self.errors.add(("cost", key), f"{key} is for {what}: add horizon to [task]")
+        if constant := [one.name for one in self.states if one.constant]:
+            what = "always 1, which no constant gain can bring to 0: add horizon to [task]"
+            self.errors.add(("states", constant[0]), f"{constant[0]} is {what}")
 
     def _start(self) -> Array:
         place, given = ("task", "start"), self.table("task").get("start", {})
@@ -309,9 +320,9 @@ class FleetFile:
                 )
         return matrix
 
-    def _targets(self, horizon: int) -> Array | None:
+    def _targets(self, horizon: int | None) -> Array | None:
         file, place = self.table("cost").get("target"), ("cost", "target")
-        if file is None:
+        if file is None or horizon is None:
             return None
         if not any(one.constant for one in self.states):
             what = "a target needs a state that is always 1: add one = { constant = true }"
@@ -321,7 +332,7 @@ class FleetFile:
             self.errors.add(place, f"target must be the name of a file, not {shown(file)}")
         elif targets is None:
             with self.errors.at(place):
-                targets = _read_targets(self.folder / file, self.states)
+                targets = read_targets(self.folder / file, self.states)
         if targets is not None and len(targets) != horizon:
             self.errors.add(place, f"target has {len(targets)} rows, but the horizon is {horizon}")
         return targets
@@ -377,19 +388,3 @@ class FleetFile:
 
 def _widths(rows: list[Any]) -> str:
     return ", ".join(sorted({str(len(row)) for row in rows}))
-
-
-def _read_targets(path: Path, states: tuple[Quantity, ...]) -> Array:
-    """One row a step, a column for each state that has a target; 0 for the others."""
-    from contextual_lqr.data.sources import read_numbers
-
-    table = read_numbers(path)
-    known = {one.name: i for i, one in enumerate(states) if not one.constant}
-    names = [name for name in table if name != "step"]
-    unknown = [name for name in names if name not in known]
-    require(not unknown, f"{path} has columns that are not states: {', '.join(unknown)}")
-    require(names, f"{path} has no column that is a state")
-    targets = np.zeros((len(table[names[0]]), len(states)))
-    for name in names:
-        targets[:, known[name]] = table[name]
-    return targets

@@ -21,8 +21,8 @@ from contextual_lqr.belief.machine_factors import machine_posterior
 from contextual_lqr.certificates.backtest import hedged_policy, relative_excess
 from contextual_lqr.data.context_search import least_context
 from contextual_lqr.data.outliers import Outliers, OutlierTest
-from contextual_lqr.lqr.problem import QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost
+from contextual_lqr.lqr.stationary import Cost
 
 LEAST_MACHINES = 4
 MOST_MACHINES = 20_000
@@ -82,7 +82,7 @@ class MisfitReport:
 
 def find_misfits(
     decoder: Decoder,
-    cost: QuadraticCost,
+    cost: Cost,
     start: Float[Array, " d"],
     *,
     states: Sequence[str],
@@ -138,7 +138,7 @@ class _Effects:
     def __init__(self, fleet: Outliers, test: OutlierTest) -> None:
         self.fleet, self.test, self.factors = fleet, test, fleet.factors
 
-    def excess(self, cost: QuadraticCost, start: Float[Array, " d"]) -> Float[Array, " n"]:
+    def excess(self, cost: Cost, start: Float[Array, " d"]) -> Float[Array, " n"]:
         """How far the others' controllers are above the best possible, by each one's own data.
 
         A machine that stands out by F is taken to come from deviations F times as large.

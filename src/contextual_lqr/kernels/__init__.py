@@ -18,6 +18,7 @@ from contextual_lqr.kernels.reference import (
     Best,
     Outcome,
 )
+from contextual_lqr.kernels.stationary_reference import NOT_CONVERGED, Constant
 
 try:
     from contextual_lqr.kernels.bindings import (
@@ -25,7 +26,9 @@ try:
         compiled,
         factor_blocks,
         factor_rows,
+        lyapunov,
         recursions,
+        riccati,
         roll_out,
         sample_ellipsoid,
         update_triangles,
@@ -41,6 +44,7 @@ except ImportError as missing:
         sample_ellipsoid,
         update_triangles,
     )
+    from contextual_lqr.kernels.stationary_reference import lyapunov, riccati
 
     logging.getLogger("contextual_lqr").warning(
         "the compiled kernels are not available (%s): the slower NumPy reference runs instead; "
@@ -50,17 +54,21 @@ except ImportError as missing:
 
 __all__ = [
     "INACCURATE",
+    "NOT_CONVERGED",
     "NOT_FINITE",
     "NOT_POSITIVE_DEFINITE",
     "SOLVED",
     "Best",
+    "Constant",
     "Outcome",
     "best_decoder",
     "compiled",
     "cores",
     "factor_blocks",
     "factor_rows",
+    "lyapunov",
     "recursions",
+    "riccati",
     "roll_out",
     "sample_ellipsoid",
     "set_threads",

@@ -12,7 +12,8 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.kernels import native
-from contextual_lqr.kernels.reference import Best, Outcome
+from contextual_lqr.kernels.reference import SOLVED, Best, Outcome
+from contextual_lqr.kernels.stationary_reference import Constant
 
 compiled: str | None = native.processor
 """The kind of processor the compiled kernels were chosen for, or None where they are absent."""
@@ -52,6 +53,24 @@ def recursions(
     operands = (A, B, Q, R, N, noise, start, policy, dither, covariances)
     native.recursions(d, m, H, batch, *operands, *out, threads)
     return out
+
+
+def riccati(
+    A: Array, B: Array, Q: Array, R: Array, N: Array | None, *, batch: int, threads: int = 1
+) -> Constant:
+    """The gain and value of a loop that runs on and on."""
+    d, m = B.shape[-2:]
+    out = Constant(np.empty((batch, m, d)), np.empty((batch, d, d)), np.empty(batch, np.int8))
+    native.stationary(d, m, batch, A, B, Q, R, N, *out, threads)
+    return out
+
+
+def lyapunov(F: Array, Q: Array, *, batch: int, threads: int = 1) -> tuple[Array, Array]:
+    """P = Q + FᵀPF, and which members have one because F is stable."""
+    d = F.shape[-1]
+    P, status = np.empty((batch, d, d)), np.empty(batch, np.int8)
+    native.stationary(d, 0, batch, F, None, Q, None, None, None, P, status, threads)
+    return P, status == SOLVED
 
 
 def best_decoder(

@@ -75,3 +75,17 @@ def roll_out(
     states: ndarray,
     inputs: ndarray,
 ) -> int: ...
+def stationary(
+    d: int,
+    m: int,
+    batch: int,
+    A: ndarray,
+    B: ndarray | None,
+    Q: ndarray,
+    R: ndarray | None,
+    N: ndarray | None,
+    gain: ndarray | None,
+    value: ndarray,
+    status: ndarray,
+    threads: int,
+) -> None: ...

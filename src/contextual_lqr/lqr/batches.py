@@ -1,11 +1,12 @@
-"""To one batch axis, as the kernels want it, and back."""
+"""Batches on their way to the kernels, which have one leading axis, and back."""
 
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.checks import read_only, require
+from contextual_lqr.checks import all_finite, read_only, require
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import ModelUncertainty
 
@@ -25,16 +26,14 @@ def staged(uncertainty: ModelUncertainty, steps: int) -> Array:
 def of_steps(array: Array, core: int, system: Dynamics, shape: tuple[int, ...]) -> Array:
     """What may differ from step to step: with an axis for these, or without if it does not."""
     if system.steps is None:
-        return flattened(array, core, shape)
+        return flatten(array, core, shape)
     alike = array.shape[-core - 1] == 1
     return (
-        flattened(array.squeeze(-core - 1), core, shape)
-        if alike
-        else flattened(array, core + 1, shape)
+        flatten(array.squeeze(-core - 1), core, shape) if alike else flatten(array, core + 1, shape)
     )
 
 
-def flattened(array: Array, core: int, batch: tuple[int, ...]) -> Array:
+def flatten(array: Array, core: int, batch: tuple[int, ...]) -> Array:
     """One leading axis: as long as the batch, or 1 where all members share the array."""
     leading, own = array.shape[:-core], array.shape[-core:]
     if own[0]:  # the usual cases, and quick
@@ -47,9 +46,16 @@ def flattened(array: Array, core: int, batch: tuple[int, ...]) -> Array:
     return array.reshape(-1, *own) if own[0] else np.zeros((1, *own))
 
 
-def unflattened(array: Array | None, batch: tuple[int, ...]) -> Array:
-    """The axes of the batch again."""
+def unflatten(array: Array | None, batch: tuple[int, ...]) -> Array:
+    """What the kernels have found, in the shape of the batch, read-only."""
     assert array is not None  # it was asked for
     if len(batch) != 1:
         array = array.reshape(batch + array.shape[1:]) if batch else array[0, ...]
     return read_only(array)
+
+
+def or_infinite(cost: Float[Array, "*batch"]) -> np.float64 | Float[Array, "*batch"]:
+    """NaN is what overflow leaves of terms with different signs, or a member without solution."""
+    if all_finite(cost):  # the usual case, and quick
+        return cost[()]
+    return np.where(np.isnan(cost), np.inf, cost)[()]

@@ -172,7 +172,7 @@ class QuadraticCost(Displayed):
             {"Q": Q.shape[:-3], "R": R.shape[:-3], "N": () if N is None else N.shape[:-3]}
         )
         if not indefinite:
-            _require_convex(Q, R, N)
+            require_convex(Q, R, N, "; pass indefinite=True if that is meant")
         N = None if N is None else frozen(N)
         record(self, Q=frozen(Q), R=frozen(R), N=N, indefinite=indefinite)
 
@@ -216,8 +216,8 @@ class QuadraticCost(Displayed):
         return {**facts, "cross term": cross, **batch_fact(self.batch_shape)}
 
 
-def _require_convex(Q: Array, R: Array, N: Array | None) -> None:
-    hint = "; pass indefinite=True if that is meant"
+def require_convex(Q: Array, R: Array, N: Array | None, hint: str) -> None:
+    """Refuse weights of steps, and of a last state, that are not positive semi-definite."""
     require_semi_definite("Q", Q, hint)
     require_semi_definite("R", R, hint)
     if N is None or N.shape[-3] == 0:
@@ -359,9 +359,10 @@ class Trajectory(Displayed):
         return {**facts, **batch_fact(tuple(batch))}
 
 
-def require_fit(policy: LinearPolicy, system: Dynamics) -> None:
+def require_fit(policy: Displayed, system: Dynamics) -> None:
     """Refuse a policy that is not of the system's sizes."""
-    steps, m, d = policy.gains.shape[-3:]
+    facts = policy._facts()
+    d, m, steps = facts["states"], facts["inputs"], facts.get("steps", system.steps)
     require(
         system.steps in (None, steps),
         f"the policy has {steps} steps, but the system {system.steps}",

@@ -14,7 +14,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr import kernels
-from contextual_lqr.checks import as_numbers, broadcast_batches, record, require
+from contextual_lqr.checks import as_count, as_numbers, broadcast_batches, record, require
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
@@ -23,6 +23,7 @@ from contextual_lqr.lqr.problem import (
     as_states,
     require_fit,
 )
+from contextual_lqr.lqr.stationary import StationaryPolicy
 
 
 @runtime_checkable
@@ -44,24 +45,27 @@ class Player(Protocol):
 
 
 def simulate(
-    policy: LinearPolicy,
+    policy: LinearPolicy | StationaryPolicy,
     system: Dynamics,
     start: ArrayLike,
     rng: np.random.Generator,
     *,
+    steps: int | None = None,
     state_bound: float | ArrayLike | None = None,
 ) -> Trajectory:
     """Play the policy on the system, with noise drawn from `rng`.
 
     Parameters
     ----------
-    policy, system : LinearPolicy, LinearSystem or TimeVaryingSystem
+    policy, system : LinearPolicy or StationaryPolicy, LinearSystem or TimeVaryingSystem
         What is played on what. Without a bound they may be batches, which broadcast.
     start : array_like, (..., d)
         The first state, or a batch of them.
     rng : numpy.random.Generator
         Where the noise comes from. All of an episode's is drawn at once, so that how far the
         episode gets does not change what is drawn after it.
+    steps : int, optional
+        For how long a `StationaryPolicy` is played; a `LinearPolicy` knows its own steps.
     state_bound : float or array_like, (d,), optional
         Stop one episode after the first state with a larger coordinate.
 
@@ -83,6 +87,7 @@ def simulate(
     <Trajectory: states 1, inputs 1, steps 10>
     """
     x = as_states("start", start, system.state_size)
+    policy = _with_steps(policy, system, steps)
     batch, bound = _checked(policy, system, x, state_bound)
     shocks = rng.standard_normal((*batch, policy.gains.shape[-3], system.state_size))
     if system.steps is None:
@@ -93,7 +98,7 @@ def simulate(
 
 
 def rollout(
-    policy: LinearPolicy,
+    policy: LinearPolicy | StationaryPolicy,
     system: Dynamics,
     start: ArrayLike,
     shocks: Float[Array, "*shocks steps d"],
@@ -131,6 +136,8 @@ def rollout(
         If sizes do not fit together, or an episode of a batch overflows and `largest` is not given.
     """
     x = as_states("start", start, system.state_size)
+    if isinstance(policy, StationaryPolicy):
+        policy = _with_steps(policy, system, shocks.shape[-2])
     others = {"shocks": shocks} if offsets is None else {"shocks": shocks, "offsets": offsets}
     for name, array in others.items():
         steps = policy.gains.shape[-3]
@@ -161,6 +168,18 @@ def rollout_live(
         states.append(x)
         inputs.append(u)
     return Trajectory(np.array(states), np.array(inputs).reshape(-1, system.input_size))
+
+
+def _with_steps(
+    policy: LinearPolicy | StationaryPolicy, system: Dynamics, steps: int | None
+) -> LinearPolicy:
+    if isinstance(policy, LinearPolicy):
+        own = policy.gains.shape[-3]
+        require(steps in (None, own), f"the policy has {own} steps of its own, not {steps!r}")
+        return policy
+    require(steps is not None, "a constant gain can be played for ever: say for how many `steps`")
+    require_fit(policy, system)
+    return policy.over(as_count("steps", steps))
 
 
 def _checked(

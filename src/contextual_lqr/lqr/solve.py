@@ -1,15 +1,17 @@
-"""Finite-horizon linear-quadratic control: the solution, any policy's cost, a gradient.
+"""Linear-quadratic control: the solution, any policy's cost, a gradient.
 
 The problem is stated in `problem.py`. The sign is the paper's: u = K x. (python-control writes
 u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h].
+
+A `StationaryCost` is for a machine that runs on and on: the same functions take it, and answer for
+one constant gain (`long_run.py`).
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -18,7 +20,6 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr import kernels
 from contextual_lqr.checks import (
-    all_finite,
     as_numbers,
     as_symmetric,
     broadcast_batches,
@@ -28,8 +29,10 @@ from contextual_lqr.checks import (
 )
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError, UnsolvableError
-from contextual_lqr.lqr.batches import flattened, of_steps, staged, unflattened
+from contextual_lqr.lqr import long_run
+from contextual_lqr.lqr.batches import flatten, of_steps, or_infinite, staged, unflatten
 from contextual_lqr.lqr.dynamics import Dynamics
+from contextual_lqr.lqr.long_run import StationarySolution
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
     ModelUncertainty,
@@ -38,23 +41,14 @@ from contextual_lqr.lqr.problem import (
     as_states,
     require_fit,
 )
+from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
+from contextual_lqr.lqr.status import REASONS, Status, failure
+
+Costs = np.float64 | Float[Array, "*batch"]
 
 
-class Status(IntEnum):
-    """How the solution of one member of a batch ended."""
-
-    SOLVED = kernels.SOLVED
-    NOT_POSITIVE_DEFINITE = kernels.NOT_POSITIVE_DEFINITE
-    NOT_FINITE = kernels.NOT_FINITE
-    INACCURATE = kernels.INACCURATE  # to 1e-6
-
-
+_Doubt = ModelUncertainty | None
 _CANCELLED = 50  # the terms of xᵀPx, relative to it, from which too many digits of P are lost
-_REASONS = {
-    Status.NOT_POSITIVE_DEFINITE: "R + BᵀPB is not positive definite",
-    Status.NOT_FINITE: "the value matrix leaves the finite numbers",
-    Status.INACCURATE: "the system is so unstable that too many digits are lost",
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,7 +80,7 @@ class Solution(Displayed):
         """Whether each member was solved."""
         return np.asarray(self.status == kernels.SOLVED)[()]
 
-    def cost(self, start: ArrayLike) -> np.float64 | Float[Array, "*batch"]:
+    def cost(self, start: ArrayLike) -> Costs:
         """The optimal expected cost J₁* from `start`, (..., d), right to 1e-6.
 
         It is infinite for a member that was not solved, and where it cannot be had to that.
@@ -101,13 +95,13 @@ class Solution(Displayed):
         if cancelled.any():  # P, as rounded, does not know it: once more, from this start
             system, cost, uncertainty = self._problem
             shape, found = _run(system, cost, uncertainty=uncertainty, start=x)
-            J = np.where(cancelled, unflattened(found.cost, shape), J)
-        return _or_infinite(J)
+            J = np.where(cancelled, unflatten(found.cost, shape), J)
+        return or_infinite(J)
 
     def _facts(self) -> dict[str, object]:
         facts = self.policy._facts()
         if not self.status.ndim:
-            reason = _REASONS.get(Status(int(self.status)), "solved")
+            reason = REASONS.get(Status(int(self.status)), "solved")
             where = f", step {self.failed_step}" if self.failed_step else ""
             return {**facts, "status": reason + where}
         return {**facts, "status": f"{int(self.solved.sum())} of {self.status.size} solved"}
@@ -123,19 +117,29 @@ class CostGradient(NamedTuple):
     dB: Float[Array, "*batch_and_steps d m"]
 
 
+@overload
+def solve(
+    system: Dynamics, cost: QuadraticCost, *, uncertainty: _Doubt = None, check: bool = False
+) -> Solution: ...
+@overload
+def solve(
+    system: Dynamics, cost: StationaryCost, *, uncertainty: _Doubt = None, check: bool = False
+) -> StationarySolution: ...
 def solve(
     system: Dynamics,
-    cost: QuadraticCost,
+    cost: QuadraticCost | StationaryCost,
     *,
     uncertainty: ModelUncertainty | None = None,
     check: bool = False,
-) -> Solution:
+) -> Solution | StationarySolution:
     """The optimal policy and its value, by one backward pass (eq. optimal-value, ph, km).
 
     Parameters
     ----------
-    system, cost : LinearSystem or TimeVaryingSystem, QuadraticCost
-        What is controlled, and what it costs; batches broadcast against each other.
+    system : LinearSystem or TimeVaryingSystem
+        What is controlled. Batches broadcast against each other.
+    cost : QuadraticCost or StationaryCost
+        What an episode costs, or a step of a machine that runs on and on.
     uncertainty : ModelUncertainty, optional
         Hedge against systems that vary about this one.
     check : bool
@@ -143,7 +147,8 @@ def solve(
 
     Returns
     -------
-    Solution
+    Solution or StationarySolution
+        For a `StationaryCost` one constant gain, by doubling.
 
     Raises
     ------
@@ -161,38 +166,48 @@ def solve(
     <Solution: states 2, inputs 1, steps 14, status solved>
     >>> print(f"{solution.cost([1.0, 0.0]):.4f}")
     4.5404
+    >>> clqr.solve(system, clqr.StationaryCost(np.eye(2), np.eye(1))).policy.gain.round(4)
+    array([[-0.6714, -1.3243]])
     """
+    if isinstance(cost, StationaryCost):
+        constant = long_run.solve(long_run.constant(system), cost, uncertainty)
+        if check and constant.status.any():
+            raise UnsolvableError(failure(constant.status))
+        return constant
     shape, found = _run(system, cost, uncertainty=uncertainty, gains=True, values=True)
     solution = Solution(
-        record(object.__new__(LinearPolicy), gains=unflattened(found.gains, shape)),
-        unflattened(found.values, shape),
-        unflattened(found.constants, shape),
-        unflattened(found.status, shape),
-        unflattened(found.failed_step, shape),
+        record(object.__new__(LinearPolicy), gains=unflatten(found.gains, shape)),
+        unflatten(found.values, shape),
+        unflatten(found.constants, shape),
+        unflatten(found.status, shape),
+        unflatten(found.failed_step, shape),
         (system, cost, uncertainty),
     )
     if check and found.status.any():
-        raise UnsolvableError(_failure(solution, cost.horizon))
+        raise UnsolvableError(
+            failure(found.status.reshape(shape), solution.failed_step, cost.horizon - 1)
+        )
     return solution
 
 
 def optimal_policy(system: Dynamics, cost: QuadraticCost) -> LinearPolicy:
     """The policy alone, to the bit that of `solve`; its gains are NaN for a member not solved."""
     shape, found = _run(system, cost, gains=True)
-    return record(object.__new__(LinearPolicy), gains=unflattened(found.gains, shape))
+    return record(object.__new__(LinearPolicy), gains=unflatten(found.gains, shape))
 
 
 def optimal_cost(
-    system: Dynamics, cost: QuadraticCost, start: ArrayLike
-) -> np.float64 | Float[Array, "*batch"]:
+    system: Dynamics, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
+) -> Costs:
     """J₁* alone: what `solve(system, cost).cost(start)` says, without keeping gains or values.
 
     Parameters
     ----------
-    system, cost : LinearSystem or TimeVaryingSystem, QuadraticCost
+    system, cost : LinearSystem or TimeVaryingSystem, QuadraticCost or StationaryCost
         As for `solve`.
     start : array_like, (..., d)
-        The first state, or a batch of them.
+        The first state, or a batch of them. The average cost of a step (`StationaryCost` without a
+        discount) does not depend on it.
 
     Returns
     -------
@@ -211,26 +226,30 @@ def optimal_cost(
     >>> clqr.optimal_cost(system, cost, [[1, 0], [0, 1]]).round(4)
     array([4.5404, 4.873 ])
     """
-    shape, found = _run(system, cost, start=start)
-    return _or_infinite(unflattened(found.cost, shape))
+    if isinstance(cost, StationaryCost):
+        return long_run.optimal_cost(long_run.constant(system), cost, start)
+    shape, found = _run(system, cost, start=_given(start))
+    return or_infinite(unflatten(found.cost, shape))
 
 
 def policy_cost(
-    policy: LinearPolicy,
+    policy: LinearPolicy | StationaryPolicy,
     system: Dynamics,
-    cost: QuadraticCost,
-    start: ArrayLike,
+    cost: QuadraticCost | StationaryCost,
+    start: ArrayLike | None = None,
     *,
     dither: ArrayLike | None = None,
-) -> np.float64 | Float[Array, "*batch"]:
+) -> Costs:
     """The exact expected cost of any linear policy on any system.
 
     Parameters
     ----------
-    policy, system, cost : LinearPolicy, LinearSystem or TimeVaryingSystem, QuadraticCost
-        What is played, on what, at which price. Batches broadcast against each other.
+    policy, system, cost
+        What is played, on what, at which price: a `LinearPolicy` for a `QuadraticCost`, a
+        `StationaryPolicy` for either cost. Batches broadcast against each other.
     start : array_like, (..., d)
-        The first state, or a batch of them.
+        The first state, or a batch of them. The average cost of a step (`StationaryCost` without a
+        discount) does not depend on it.
     dither : array_like, (..., H-1, m, m), optional
         The covariance of noise that is added to the inputs at each step.
 
@@ -238,7 +257,7 @@ def policy_cost(
     -------
     float or array
         One number a member; inf where it overflows, or cannot be had to 1e-6 (a very unstable
-        system, which the policy holds).
+        system, which the policy holds), or where a constant gain does not hold the system.
 
     Raises
     ------
@@ -253,16 +272,23 @@ def policy_cost(
     >>> float(clqr.policy_cost(idle, system, cost, [1, 0]))
     15.0
     """
+    if isinstance(cost, StationaryCost):
+        require(dither is None, "a dither is for the steps of an episode, not for a StationaryCost")
+        if not isinstance(policy, StationaryPolicy):
+            raise InputError("a StationaryCost is for a constant gain: give a StationaryPolicy")
+        return long_run.policy_cost(policy, long_run.constant(system), cost, start)
     E = None
     if dither is not None:
         E = as_symmetric("dither", as_numbers("dither", dither, "(..., H-1, m, m)", 3))
         require(E.shape[-3:] == cost.R.shape[-3:], f"dither must have R's shape, not {E.shape}")
         require_semi_definite("dither, a covariance,", E)
-    shape, found = _run(system, cost, start=start, policy=policy, dither=E)
-    return _or_infinite(unflattened(found.cost, shape))
+    shape, found = _run(system, cost, start=_given(start), policy=policy, dither=E)
+    return or_infinite(unflatten(found.cost, shape))
 
 
-def cost_gradient(system: Dynamics, cost: QuadraticCost, start: ArrayLike) -> CostGradient:
+def cost_gradient(
+    system: Dynamics, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
+) -> CostGradient:
     """The exact gradient of J₁* by the dynamics: one backward and one forward pass.
 
     By the envelope theorem the optimal gains may be held fixed:
@@ -280,40 +306,49 @@ def cost_gradient(system: Dynamics, cost: QuadraticCost, start: ArrayLike) -> Co
 
 
 def cost_and_gradient(
-    system: Dynamics, cost: QuadraticCost, start: ArrayLike
-) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
+    system: Dynamics, cost: QuadraticCost | StationaryCost, start: ArrayLike | None = None
+) -> tuple[Costs, CostGradient]:
     """J₁* and its gradient, from the same two passes."""
-    return _with_gradient(*_run(system, cost, start=start, gradient=True))
+    if isinstance(cost, StationaryCost):
+        J, *derivatives = long_run.cost_and_gradient(long_run.constant(system), cost, start)
+        return J, CostGradient(*derivatives)
+    return _with_gradient(*_run(system, cost, start=_given(start), gradient=True))
 
 
 def policy_cost_and_gradient(
-    policy: LinearPolicy, system: Dynamics, cost: QuadraticCost, start: ArrayLike
-) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
+    policy: LinearPolicy | StationaryPolicy,
+    system: Dynamics,
+    cost: QuadraticCost | StationaryCost,
+    start: ArrayLike | None = None,
+) -> tuple[Costs, CostGradient]:
     """The cost of a given policy, and its gradient by the dynamics: the same two passes.
 
     The formula of `cost_gradient` holds for any gains, with P the value of the policy.
     """
-    return _with_gradient(*_run(system, cost, start=start, policy=policy, gradient=True))
+    if isinstance(cost, StationaryCost) and isinstance(policy, StationaryPolicy):
+        J, *derivatives = long_run.cost_and_gradient(long_run.constant(system), cost, start, policy)
+        return J, CostGradient(*derivatives)
+    return _with_gradient(*_run(system, cost, start=_given(start), policy=policy, gradient=True))
 
 
-def _with_gradient(
-    shape: tuple[int, ...], found: kernels.Outcome
-) -> tuple[np.float64 | Float[Array, "*batch"], CostGradient]:
-    gradient = CostGradient(unflattened(found.dA, shape), unflattened(found.dB, shape))
-    return _or_infinite(unflattened(found.cost, shape)), gradient
+def _with_gradient(shape: tuple[int, ...], found: kernels.Outcome) -> tuple[Costs, CostGradient]:
+    gradient = CostGradient(unflatten(found.dA, shape), unflatten(found.dB, shape))
+    return or_infinite(unflatten(found.cost, shape)), gradient
 
 
 def _run(
     system: Dynamics,
-    cost: QuadraticCost,
+    cost: QuadraticCost | StationaryCost,
     *,
     start: ArrayLike | None = None,
-    policy: LinearPolicy | None = None,
+    policy: LinearPolicy | StationaryPolicy | None = None,
     dither: Array | None = None,
     uncertainty: ModelUncertainty | None = None,
     **wanted: bool,
 ) -> tuple[tuple[int, ...], kernels.Outcome]:
     """Bring everything to one batch axis, and run the recursions on it."""
+    if not isinstance(cost, QuadraticCost):
+        raise InputError("this is for an episode: give a QuadraticCost")
     d, m = system.state_size, system.input_size
     if (cost.state_size, cost.input_size) != (d, m):
         raise InputError(
@@ -330,8 +365,9 @@ def _run(
         x = as_states("start", start, d)
         batches["start"] = x.shape[:-1]
     if policy is not None:
-        gains = policy.gains
         require_fit(policy, system)
+        policy = policy.over(cost.horizon - 1) if isinstance(policy, StationaryPolicy) else policy
+        gains = policy.gains
         require(
             gains.shape[-3] == cost.horizon - 1,
             f"the policy has {gains.shape[-3]} steps, but the cost {cost.horizon - 1}",
@@ -348,15 +384,15 @@ def _run(
         batches["uncertainty"] = C.shape[: -3 if system.steps is None else -4]
     shape = broadcast_batches(batches)
     found = kernels.recursions(
-        flattened(system.A, 2 if system.steps is None else 3, shape),
-        flattened(system.B, 2 if system.steps is None else 3, shape),
-        flattened(cost.Q, 3, shape),
-        flattened(cost.R, 3, shape),
-        None if cost.N is None else flattened(cost.N, 3, shape),
+        flatten(system.A, 2 if system.steps is None else 3, shape),
+        flatten(system.B, 2 if system.steps is None else 3, shape),
+        flatten(cost.Q, 3, shape),
+        flatten(cost.R, 3, shape),
+        None if cost.N is None else flatten(cost.N, 3, shape),
         of_steps(system.noise, 2, system, shape) if system.has_noise else None,
-        start=None if x is None else flattened(x, 1, shape),
-        policy=None if gains is None else flattened(gains, 3, shape),
-        dither=None if dither is None else flattened(dither, 3, shape),
+        start=None if x is None else flatten(x, 1, shape),
+        policy=None if gains is None else flatten(gains, 3, shape),
+        dither=None if dither is None else flatten(dither, 3, shape),
         covariances=None if C is None else of_steps(C, 3, system, shape),
         batch=math.prod(shape),
         threads=kernels.threads(),
@@ -365,18 +401,7 @@ def _run(
     return shape, found
 
 
-def _or_infinite(cost: Float[Array, "*batch"]) -> np.float64 | Float[Array, "*batch"]:
-    """NaN is what overflow leaves of terms with different signs, or a member without solution."""
-    if all_finite(cost):  # the usual case, and quick
-        return cost[()]
-    return np.where(np.isnan(cost), np.inf, cost)[()]
-
-
-def _failure(solution: Solution, horizon: int) -> str:
-    failed = np.argwhere(solution.status != Status.SOLVED)
-    first = tuple(int(i) for i in failed[0])
-    where = f"member {first[0] if len(first) == 1 else first}: " if first else ""
-    others = f" ({len(failed)} members of the batch failed)" if len(failed) > 1 else ""
-    reason = _REASONS[Status(int(solution.status[first]))]
-    step = int(solution.failed_step[first])
-    return f"{where}{reason}{f' at step {step} of {horizon - 1}' if step else ''}{others}"
+def _given(start: ArrayLike | None) -> ArrayLike:
+    if start is None:
+        raise InputError("what an episode costs depends on where it starts: give `start`")
+    return start

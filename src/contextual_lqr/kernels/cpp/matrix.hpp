@@ -29,6 +29,7 @@ struct Lanes {
     static INLINE S choose(Flags f, S a, S b) { return KERNEL_TARGET::choose(f, a, b); }
     static INLINE S absolute(S a) { return KERNEL_TARGET::absolute(a); }
     static INLINE S rough_root(S a) { return KERNEL_TARGET::rough_root(a); }
+    static INLINE S root(S a) { return KERNEL_TARGET::root(a); }
     static INLINE bool any(Flags f) { return (f[0] | f[1] | f[2] | f[3]) != 0; }
     static INLINE bool flagged(Flags f, int lane) { return f[lane] != 0; }
     static INLINE double member(S a, int lane) { return a[lane]; }
@@ -51,6 +52,7 @@ struct Rows {
     static INLINE S choose(Flags f, S a, S b) { return f ? a : b; }
     static INLINE S absolute(S a) { return std::fabs(a); }
     static INLINE S rough_root(S a) { return KERNEL_TARGET::rough_root(splat(a))[0]; }
+    static INLINE S root(S a) { return std::sqrt(a); }
     static INLINE bool any(Flags f) { return f != 0; }
     static INLINE bool flagged(Flags f, int) { return f != 0; }
     static INLINE double member(S a, int) { return a; }

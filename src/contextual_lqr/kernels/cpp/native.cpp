@@ -19,6 +19,7 @@
 #include "factors.hpp"
 #include "recursions.hpp"
 #include "roll_out.hpp"
+#include "stationary.hpp"
 
 namespace nb = nanobind;
 
@@ -37,12 +38,14 @@ struct Kernels {
     Updating *update_triangles;
     Sampling *sample_ellipsoid;
     Decoding *decode;
+    Doubling *double_members;
 };
 
 #define KERNELS(target)                                                             \
     Kernels {                                                                       \
         #target, target::solve_members, target::factor_blocks, target::factor_rows, \
-            target::update_triangles, target::sample_ellipsoid, target::decode      \
+            target::update_triangles, target::sample_ellipsoid, target::decode,     \
+            target::double_members                                                  \
     }
 
 Kernels chosen() {
@@ -85,20 +88,19 @@ Result result(const Out &array, std::int64_t batch, std::int64_t each, const cha
 // A thread is started only for work that takes it about a millisecond.
 constexpr double OPERATIONS_PER_THREAD = 2e7;
 
-// Solves all members. What a thread throws is thrown here, when all of them have ended; the work of
-// a thread that cannot be started is done here too.
-void run(const Problem &problem, int threads) {
-    const double d = problem.d, m = problem.m;
-    const double each = (3 * d * d * d + 8 * d * d * m) * problem.horizon;
-    const double wanted = std::min(each * double(problem.batch) / OPERATIONS_PER_THREAD, 1e6);
-    const std::int64_t packs = (problem.batch + 3) / 4;
+// Does all members, of so many operations each, by `part(first, last)`. What a thread throws is thrown
+// here, when all of them have ended; the work of a thread that cannot be started is done here too.
+template <class Part>
+void in_parts(std::int64_t batch, double each, int threads, const Part &part_of) {
+    const double wanted = std::min(each * double(batch) / OPERATIONS_PER_THREAD, 1e6);
+    const std::int64_t packs = (batch + 3) / 4;
     const auto parts = std::min<std::int64_t>({threads, std::int64_t(wanted), packs});
-    if (parts <= 1) return kernels.solve_members(problem, 0, problem.batch);
+    if (parts <= 1) return part_of(0, batch);
     std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(parts));
     const auto solve_part = [&](std::int64_t part) {
         const std::int64_t first = packs * part / parts * 4, next = packs * (part + 1) / parts * 4;
         try {
-            kernels.solve_members(problem, first, std::min(problem.batch, next));
+            part_of(first, std::min(batch, next));
         } catch (...) {
             thrown[static_cast<std::size_t>(part)] = std::current_exception();
         }
@@ -114,6 +116,14 @@ void run(const Problem &problem, int threads) {
     for (auto &one : crew) one.join();
     for (const auto &one : thrown)
         if (one) std::rethrow_exception(one);
+}
+
+void run(const Problem &problem, int threads) {
+    const double d = problem.d, m = problem.m;
+    const double each = (3 * d * d * d + 8 * d * d * m) * problem.horizon;
+    in_parts(problem.batch, each, threads, [&](std::int64_t first, std::int64_t last) {
+        kernels.solve_members(problem, first, last);
+    });
 }
 
 void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, const In &B,
@@ -164,6 +174,32 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
 
 void require(bool condition, const char *what) {
     if (!condition) throw std::invalid_argument(what);
+}
+
+// The Riccati equation of a loop that runs on and on, or with m = 0 the Lyapunov equation.
+void stationary(int d, int m, std::int64_t batch, const In &A, const In &B, const In &Q,
+                const In &R, const In &N, const Out &gain, const Out &value,
+                nb::ndarray<std::int8_t, nb::c_contig, nb::device::cpu> status, int threads) {
+    require(d >= 1 && m >= 0 && batch >= 0, "sizes must be positive");
+    require(std::int64_t(status.size()) == batch, "status has the wrong size for this batch");
+    require(m == 0 || (B.is_valid() && R.is_valid() && gain.is_valid()), "B, R, gain go together");
+    const std::int64_t dd = std::int64_t(d) * d, md = std::int64_t(m) * d;
+    Stationary problem;
+    problem.batch = batch, problem.d = d, problem.m = m;
+    problem.A = operand(A, batch, dd, "A"), problem.Q = operand(Q, batch, dd, "Q");
+    if (m) {
+        problem.B = operand(B, batch, md, "B");
+        problem.R = operand(R, batch, std::int64_t(m) * m, "R");
+        problem.N = operand(N, batch, md, "N");
+        problem.gain = result(gain, batch, md, "gain");
+    }
+    problem.value = result(value, batch, dd, "value");
+    problem.status = status.data();
+    if (batch == 0) return;
+    nb::gil_scoped_release unlocked;
+    in_parts(batch, 250. * d * d * d, threads, [&](std::int64_t first, std::int64_t last) {
+        kernels.double_members(problem, first, last);
+    });
 }
 
 // The columns of a table, kept alive, of one length.
@@ -346,5 +382,9 @@ NB_MODULE(native, module) {
     module.def("roll_out", &play, nb::arg("A"), nb::arg("B"), nb::arg("gains"),
                nb::arg("offsets").none(), nb::arg("shocks"), nb::arg("bound").none(),
                nb::arg("states").noconvert(), nb::arg("inputs").noconvert());
+    module.def("stationary", &stationary, nb::arg("d"), nb::arg("m"), nb::arg("batch"),
+               nb::arg("A"), nb::arg("B").none(), nb::arg("Q"), nb::arg("R").none(),
+               nb::arg("N").none(), nb::arg("gain").none().noconvert(),
+               nb::arg("value").noconvert(), nb::arg("status").noconvert(), nb::arg("threads"));
     module.attr("processor") = kernels.processor;
 }

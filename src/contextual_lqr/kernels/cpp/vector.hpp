@@ -110,6 +110,7 @@ INLINE void transpose_four(const V *in, V *out) {
 
 #endif
 
+INLINE V root(V a) { return V{std::sqrt(a[0]), std::sqrt(a[1]), std::sqrt(a[2]), std::sqrt(a[3])}; }
 INLINE V splat(double a) { return V{a, a, a, a}; }
 INLINE double sum(V v) { return (v[0] + v[1]) + (v[2] + v[3]); }
 

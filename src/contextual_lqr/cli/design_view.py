@@ -1,0 +1,158 @@
+"""How `contextual-lqr design` shows controllers and certificates in a terminal."""
+
+from __future__ import annotations
+
+import numpy as np
+from rich.markup import escape
+from rich.table import Table
+
+from contextual_lqr.certificates.certificate import Certificate
+from contextual_lqr.certificates.limits import LOGGED
+from contextual_lqr.cli.machines import Machines, beyond_logs, own_data, shown
+from contextual_lqr.cli.terminal import Console, percent
+from contextual_lqr.data import FittedFleet, FleetDescription
+from contextual_lqr.lqr.problem import LinearPolicy
+from contextual_lqr.lqr.stationary import StationaryPolicy
+
+_COLOURS = {"trust": "green", "caution": "yellow", "do not use": "red"}
+ROWS_SHOWN = 20
+
+
+def show(
+    fitted: FittedFleet,
+    described: FleetDescription,
+    machines: Machines,
+    certificates: list[Certificate],
+    beta: str,
+    delta: float,
+    quick: bool,
+) -> None:
+    """Print one machine at length, or a table of many."""
+    console = Console()
+    if len(certificates) == 1:
+        _show_one(console, fitted, described, machines, certificates[0], beta, delta, quick)
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name, where in (
+        ("machine", "left"),
+        ("verdict", "left"),
+        ("predicted", "right"),
+        ("from", "right"),
+        ("to", "right"),
+        ("excess", "right"),
+        ("score", "right"),
+    ):
+        table.add_column(name, justify=where, no_wrap=name != "machine")  # type: ignore[arg-type]
+    for i, one in enumerate(certificates[:ROWS_SHOWN]):
+        label = shown(one.context) if machines.labels is None else machines.labels[i]
+        table.add_row(
+            escape(label),
+            f"[{_COLOURS[one.verdict]}]{one.verdict}[/]",
+            *(_number(x) for x in (one.predicted_cost, *_ends(one, quick or bool(one.margins)))),
+            percent(one.likely_excess),
+            _number(one.extrapolation.score, 2),
+        )
+    console.print(table)
+    if len(certificates) > ROWS_SHOWN:
+        more = len(certificates) - ROWS_SHOWN
+        console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
+    console.print(summary(certificates), highlight=False)
+    if far := [one.reason for one in certificates if LOGGED in one.reason]:
+        said = f"{len(far)} of them beyond the logs, such as: {escape(far[0].split('; ')[0])}"
+        console.print(said, highlight=False)
+    if own := sum(n > 0 for n in machines.own_rows):
+        rows = sum(machines.own_rows)
+        have = "has data of its own" if own == 1 else "have data of their own"
+        console.print(f"{own} of them {have}, {rows:,} rows in all", highlight=False)
+    constant = certificates[0].margins is not None
+    if constant:
+        said = "Constant gains, average costs of a step: the task has no horizon."
+        console.print(said, style="dim", highlight=False)
+    console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)
+
+
+def _show_one(
+    console: Console,
+    fitted: FittedFleet,
+    described: FleetDescription,
+    machines: Machines,
+    one: Certificate,
+    beta: str,
+    delta: float,
+    quick: bool,
+) -> None:
+    quick = quick or one.margins is not None  # nothing is proven of constant gains
+    cost = "cost" if one.margins is None else "average cost"
+    (low, high), place = _ends(one, quick), one.extrapolation.score
+    found = f"{_number(one.lower.searched)} to {_number(one.upper.searched)}"
+    gaps = f"{percent(one.lower.gap)} and {percent(one.upper.gap)}"
+    name = f"{machines.labels[0]}: " if machines.labels is not None else ""
+    facts = [
+        ("machine", escape(name + shown(one.context, described.units))),
+        ("verdict", f"[bold {_COLOURS[one.verdict]}]{one.verdict}[/]"),
+        ("because", escape(one.reason)),
+        (f"predicted {cost}", _number(one.predicted_cost)),
+        (f"true {cost}", f"{_number(low)} to {_number(high)}"),
+        ("", "(searched, not proven)" if quick else f"(a search found {found}; gaps of {gaps})"),
+        ("likely excess", f"{percent(one.likely_excess)} over the best possible, at 95 %"),
+        *_stability(one),
+        ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
+    ]
+    if machines.labels is not None:
+        facts.append(("own data", own_data(fitted.decoder, machines.own_rows[0])))
+    for name, (least, most) in beyond_logs(fitted, one.context).items():
+        facts.append(("beyond logs", f"{escape(name)}: the logs have {least:.4g} to {most:.4g}"))
+    listed = Table.grid(padding=(0, 2))
+    for name, text in facts:
+        listed.add_row(name, text)
+    console.print(listed, highlight=False)
+    console.print()
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    constant = isinstance(one.policy, StationaryPolicy)
+    first = one.policy.gain if isinstance(one.policy, StationaryPolicy) else one.policy.gains[0]
+    table.add_column("constant gain" if constant else "gains, step 1")
+    for name in described.state_names:
+        table.add_column(escape(name), justify="right")
+    for name, row in zip(described.input_names, first, strict=True):
+        table.add_row(escape(name), *(f"{x:.4g}" for x in row))
+    console.print(table)
+    if isinstance(one.policy, LinearPolicy):
+        said = f"u = K x; all {len(one.policy.gains)} steps are in --json, --csv and --npz."
+    else:
+        said = "u = K x at every step: the task has no horizon. --horizon gives an episode's gains."
+    console.print(said, style="dim", highlight=False)
+    console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)
+
+
+def _stability(one: Certificate) -> list[tuple[str, str]]:
+    if one.margins is None:
+        return [("instability", f"{one.instability:.1%} of the posterior draws")]
+    held = f"{1 - one.instability:.1%} of the plausible machines (posterior draws)"
+    return [("stabilised", held), ("the loop", str(one.margins))]
+
+
+def _ends(one: Certificate, quick: bool) -> tuple[float, float]:
+    """The interval; what the search found of it, if nothing was to be proven."""
+    return (one.lower.searched, one.upper.searched) if quick else one.interval
+
+
+def _interval_note(beta: str, delta: float, quick: bool, constant: bool) -> str:
+    if constant:
+        return "The interval was searched for in what is plausible, and is not proven."
+    if quick:
+        return "--quick: the interval was searched for, and is not proven."
+    return f"The interval holds for all decoders of the {beta} set, at 1 - delta = {1 - delta:g}."
+
+
+def summary(certificates: list[Certificate], prefix: str = "") -> str:
+    """How many machines got which verdict."""
+    counts = {verdict: 0 for verdict in _COLOURS}
+    for one in certificates:
+        counts[one.verdict] += 1
+    said = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)
+    count = f"{len(certificates)} machine{'s' if len(certificates) > 1 else ''}"
+    return f"{escape(prefix)}{count}: {said}"
+
+
+def _number(value: float, digits: int = 4) -> str:
+    return f"{value:.{digits}g}" if np.isfinite(value) else "∞"

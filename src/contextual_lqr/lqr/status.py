@@ -1,0 +1,50 @@
+"""How the solution of a control problem ends, and the same in words."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+import numpy as np
+from jaxtyping import Int
+from numpy import ndarray as Array
+
+from contextual_lqr import kernels
+
+
+class Status(IntEnum):
+    """How the solution of one member of a batch ended."""
+
+    SOLVED = kernels.SOLVED
+    NOT_POSITIVE_DEFINITE = kernels.NOT_POSITIVE_DEFINITE
+    NOT_FINITE = kernels.NOT_FINITE
+    INACCURATE = kernels.INACCURATE  # to 1e-6
+    NOT_CONVERGED = kernels.NOT_CONVERGED  # this and the following: of a `StationaryCost` only
+    NOT_STABILISABLE = 5
+    NOT_DETECTABLE = 6
+    TOO_UNCERTAIN = 7
+
+
+REASONS = {
+    Status.NOT_POSITIVE_DEFINITE: "R + BᵀPB is not positive definite",
+    Status.NOT_FINITE: "the value matrix leaves the finite numbers",
+    Status.INACCURATE: "the system is so unstable that too many digits are lost",
+    Status.NOT_CONVERGED: "no gain was found: the best closed loop hardly decays, if it does",
+    Status.NOT_STABILISABLE: "the system is not stabilisable: it has a mode that does not decay, "
+    "and that no input reaches",
+    Status.NOT_DETECTABLE: "the cost is not detectable: the system has a mode that does not decay, "
+    "and that Q does not see; give it some weight",
+    Status.TOO_UNCERTAIN: "no single gain holds systems this uncertain",
+}
+
+
+def failure(
+    status: Int[Array, "*batch"], failed_step: Int[Array, "*batch"] | None = None, steps: int = 0
+) -> str:
+    """Which member failed first, why and at which step, and how many others did."""
+    failed = np.argwhere(status != Status.SOLVED)
+    first = tuple(int(i) for i in failed[0])
+    where = f"member {first[0] if len(first) == 1 else first}: " if first else ""
+    others = f" ({len(failed)} members of the batch failed)" if len(failed) > 1 else ""
+    reason = REASONS[Status(int(status[first]))]
+    step = 0 if failed_step is None else int(failed_step[first])
+    return f"{where}{reason}{f' at step {step} of {steps}' if step else ''}{others}"
