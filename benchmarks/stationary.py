@@ -128,8 +128,8 @@ HEAD = """
 Written by `benchmarks/stationary.py`. {count} random systems of 1 to 20 states, a quarter of them
 with a singular A, half with a cross term: the gain of `solve` with a `StationaryCost` beside that
 of `scipy.linalg.solve_discrete_are`, the difference relative to the gain's norm. Not solved by us
-(`INACCURATE`: a mode that grows fast is hardly reached, and 1e-6 is in doubt): {unsolved}; refused
-by SciPy: {refused}.
+(`INACCURATE` or `NOT_CONVERGED`: modes that grow fast are hardly reached, and 1e-6 is in doubt):
+{unsolved}; refused by SciPy: {refused}.
 
 | spectral radius | compared | median | 99 % | largest | over 1e-9 |
 |---|---|---|---|---|---|
@@ -178,10 +178,11 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the sections of the pages")
     parser.add_argument("--systems", type=int, default=SYSTEMS)
     options = parser.parse_args()
-    for page, text in (("accuracy", accuracy(options.systems)), ("speed", speed())):
-        print(text)
-        if options.write:
-            write_section(page, "stationary", text)
+    exactness, quickness = accuracy(options.systems), speed()
+    print(exactness, quickness, sep="\n")
+    if options.write:
+        write_section("accuracy", "stationary", exactness)
+        write_section("speed", "stationary", quickness)
 
 
 if __name__ == "__main__":

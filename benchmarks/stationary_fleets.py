@@ -26,7 +26,7 @@ from support_broken import Machines
 
 import contextual_lqr as clqr
 
-FIRST_SEED = 120  # what 100, 101, 110 and 111 showed has been repaired
+FIRST_SEED = 130  # what 100, 101, 110, 111, 120 and 121 showed has been repaired
 RUNS, STEPS, SETTLED = 20, 300, 100  # of a simulation; the first steps do not count
 RELAXED = (0.6, 0.8, 1.0, 1.25)  # gains tried under friction, as parts of the optimal one
 
@@ -123,7 +123,7 @@ def score(given: Trial, cost: clqr.StationaryCost) -> Score:
 def main() -> None:
     """Measure today's certificate of constant gains."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=2, help="how many, from 120 on")
+    parser.add_argument("--seeds", type=int, default=2, help="how many, from 130 on")
     parser.add_argument("--development", action="store_true", help="seeds from 0 on instead")
     parser.add_argument("--by-fleet", action="store_true", help="a row for each fleet too")
     parser.add_argument("--write", action="store_true", help="write the section of the page")

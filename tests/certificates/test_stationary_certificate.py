@@ -1,5 +1,7 @@
 """Certificates of constant gains: held against the truth, and as careful as those of episodes."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -18,9 +20,11 @@ from contextual_lqr import (
 )
 from contextual_lqr.certificates.certificate import judge, thin
 from contextual_lqr.certificates.extrapolation import Extrapolation
+from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
+from contextual_lqr.certificates.misspecification import Finding
 from contextual_lqr.certificates.tradeoff import tradeoff
-from contextual_lqr.certificates.unmodelled import late_cost, push_costs
+from contextual_lqr.certificates.unmodelled import in_the_long_run, late_cost, push_costs
 
 COST = StationaryCost(np.diag([1.0, 0.1]), [[0.1]])
 
@@ -74,6 +78,19 @@ def test_what_has_no_certificate() -> None:
         certify(decoder, {"mass": 2.0}, StationaryCost(np.eye(2), [[1]], discount=0.9), [0, 0])
     with pytest.raises(InputError, match="costs 0 on average"):
         certify(decoder, {"mass": 2.0}, COST, [0, 0], noise=np.zeros((2, 2)))
+
+
+def test_a_finding_forbids_trust_in_the_long_run() -> None:
+    found = Finding("memory", 1e-9, 0.01, 1e-9, 0, 1, "state 1 remembers")
+    assert in_the_long_run((found,), COST.over(20)) == in_the_long_run((), COST) == ""
+    assert in_the_long_run((found,), COST).startswith("state 1 remembers: ")
+    decoder = learnt(20, 30)
+    check = fleet_check(decoder, COST, np.array([0.1, 0.0]))
+    for key in [key for key in decoder.kept if key[0] == "check"]:
+        decoder.kept[key] = replace(check, findings=(found,))
+    one = certify(decoder, {"mass": 2.0}, COST, [0.1, 0.0], draws=20)
+    assert one.verdict == "caution"
+    assert one.reason.startswith("state 1 remembers")
 
 
 def test_margins_are_where_loops_become_unstable() -> None:

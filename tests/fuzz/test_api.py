@@ -33,6 +33,8 @@ D, M, H = 2, 1, 5
 CONTEXT = {"gain": 1.5}
 SYSTEM = c.LinearSystem([[0.9, 0.1], [0.0, 0.8]], [[0.0], [1.0]], 0.01 * np.eye(D))
 COST = c.QuadraticCost(np.stack([np.eye(D)] * H), np.stack([np.eye(M)] * (H - 1)))
+ENDLESS = c.StationaryCost(np.eye(D), np.eye(M))
+STEADY = c.StationaryPolicy(np.zeros((M, D)))
 POLICY = c.solve(SYSTEM, COST).policy
 SOLUTION = c.solve(SYSTEM, COST)
 TRAJECTORY = episode(RNG(0))[1]
@@ -46,6 +48,8 @@ for _i in range(6):
     MACHINES.update(CONTEXT, episode(RNG(50 + _i))[1], "one" if _i < 3 else "two")
 CARTS = c.FleetDescription.parse(TEMPLATE)
 FITTED = c.FittedFleet.new(CARTS)
+TAUGHT = c.FittedFleet.new(CARTS)
+TAUGHT.decoder.update({"mass": 2.0}, TRAJECTORY)
 
 
 def agent() -> c.Agent:
@@ -237,6 +241,32 @@ CALLS: dict[str, Call] = {
     ),
     "FittedFleet.save": (FITTED.save, dict(path="a.fleet")),
     "FittedFleet.load": (c.FittedFleet.load, dict(path="a.fleet")),
+    "StationaryCost": (
+        c.StationaryCost, dict(Q=np.eye(D), R=np.eye(M), N=np.zeros((D, M)), discount=0.9),
+    ),
+    "StationaryCost.over": (ENDLESS.over, dict(horizon=5)),
+    "StationaryPolicy": (c.StationaryPolicy, dict(gain=np.zeros((M, D)))),
+    "StationaryPolicy.over": (STEADY.over, dict(steps=5)),
+    "StationarySolution.cost": (c.solve(SYSTEM, ENDLESS).cost, dict(start=START)),
+    "solve.endless": (
+        c.solve,
+        dict(system=SYSTEM, cost=ENDLESS, check=False,
+             uncertainty=c.ModelUncertainty(1e-6 * np.stack([np.eye(D + M)] * D))),
+    ),
+    "optimal_cost.endless": (c.optimal_cost, dict(system=SYSTEM, cost=ENDLESS, start=START)),
+    "policy_cost.endless": (
+        c.policy_cost, dict(policy=STEADY, system=SYSTEM, cost=ENDLESS, start=START),
+    ),
+    "cost_gradient.endless": (c.cost_gradient, dict(system=SYSTEM, cost=ENDLESS, start=START)),
+    "simulate.endless": (
+        c.simulate, dict(policy=STEADY, system=SYSTEM, start=START, rng=RNG(0), steps=5),
+    ),
+    "certify.endless": (
+        c.certify, dict(decoder=DECODER, context=CONTEXT, cost=ENDLESS, start=START, draws=5),
+    ),
+    "FittedFleet.design": (
+        TAUGHT.design, dict(context={"mass": 2.0}, cost=ENDLESS, start=START, machine=None),
+    ),
     "set_threads": (c.set_threads, dict(count=1)),
 }  # fmt: skip
 # Records of answers, drawings and exceptions: nobody calls them with arguments of their own.
@@ -244,7 +274,7 @@ ANSWERS = {
     "Backtest", "Certificate", "CostBound", "CostGradient", "Episode", "Output", "Plan", "Solution",
     "ContextMap", "Status", "Strategy", "ContextError", "ContextualLQRError", "FormatError",
     "InputError", "UnsolvableError", "plot_backtest", "plot_certificates", "plot_closed_loop",
-    "plot_decoder",
+    "plot_decoder", "plot_tradeoff", "StationarySolution",
 }  # fmt: skip
 
 

@@ -227,7 +227,7 @@ class _Backtest:
         chosen: Array,
     ) -> None:
         self.population, self.cost, self.start, self.chosen = population, cost, start, chosen
-        self.findings = findings_of(decoder)
+        self.findings = findings_of(decoder, cost)
         self.law = decoder.law(population.factors.maps[chosen])
         self.others = self._believed(population.others(chosen))
         self.truths = self._believed(population.own(chosen), own=True).draw(

@@ -51,7 +51,7 @@ def fleet_check(decoder: Decoder, cost: Cost, start: Float[Array, " d"]) -> Flee
     task = b"".join(part.tobytes() for part in parts)
     kept = decoder.kept
     if ("check", task) not in kept:
-        kept["check", task] = FleetCheck(backtest(decoder, cost, start), findings_of(decoder))
+        kept["check", task] = FleetCheck(backtest(decoder, cost, start), findings_of(decoder, cost))
     found: FleetCheck = kept["check", task]
     return found
 

@@ -30,22 +30,25 @@ from contextual_lqr.lqr.stationary import Cost, StationaryCost, policy_for
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 
-def findings_of(decoder: Decoder) -> tuple[Finding, ...]:
+def findings_of(decoder: Decoder, cost: Cost | None = None) -> tuple[Finding, ...]:
     """What contradicts the model, beyond machines that differ if that is part of it.
 
     Where one law will do for all machines, the tests are of that law, with all rows of the fleet: a
     law for each machine would take as many unknowns as a short episode has rows, and leave errors
-    that are correlated because of it.
+    that are correlated because of it. For a constant gain, which `in_the_long_run` any finding
+    forbids to trust, both tests are made: the one sees what the other does not.
     """
     kept, store, population = decoder.kept, decoder.store, decoder.population
-    if "findings" not in kept and store is not None and population is not None:
+    both = isinstance(cost, StationaryCost)
+    if ("findings", both) not in kept and store is not None and population is not None:
         told = store.tested(decoder.context_map)
-        if population.deviating.any():
-            found = misspecification(*told, known=decoder.known)
-        else:
-            found = of_one_law(*told)
-        kept["findings"] = tuple(one for one in found if one.kind != "machines differ")
-    found_before: tuple[Finding, ...] = kept.get("findings", ())
+        deviating, found = population.deviating.any(), []
+        if deviating or both:
+            found += misspecification(*told, known=decoder.known)
+        if not deviating:
+            found += of_one_law(*told)
+        kept["findings", both] = tuple(one for one in found if one.kind != "machines differ")
+    found_before: tuple[Finding, ...] = kept.get(("findings", both), ())
     return found_before
 
 

@@ -64,7 +64,7 @@ def backtest(
         usual = float(np.median(store.counts))
         own = sorted({max(round(usual / share), 1) for share in _SHARES})
     found = run(fitted.decoder, described.cost, described.start, own_steps=own)
-    findings = [one.sentence for one in findings_of(fitted.decoder)]
+    findings = [one.sentence for one in findings_of(fitted.decoder, described.cost)]
     if output is not None:
         suffix = output.suffix[1:].lower()
         atomic_write(output, rendered(lambda figure: plot_backtest(found, figure=figure), suffix))
