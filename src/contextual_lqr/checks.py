@@ -144,6 +144,15 @@ def require_semi_definite(name: str, matrices: Array, hint: str = "") -> None:
     )
 
 
+def as_covariance(name: str, value: Any, d: int) -> Array:
+    """A covariance of d numbers, (d, d)."""
+    W = as_numbers(name, value, "(d, d)", 2)
+    require(W.shape == (d, d), f"{name} must have shape ({d}, {d}), not {W.shape}")
+    W = as_symmetric(name, W)
+    require_semi_definite(f"{name}, a covariance,", W)
+    return W
+
+
 def broadcast_batches(batches: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     """The common batch shape, or a sentence that lists the shapes that do not fit together."""
     shapes = set(batches.values()) - {()}

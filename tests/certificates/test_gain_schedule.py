@@ -11,6 +11,7 @@ from contextual_lqr import (
     LinearSystem,
     QuadraticCost,
     StationaryCost,
+    StationaryPolicy,
     gain_schedule,
     optimal_cost,
     policy_cost,
@@ -59,6 +60,18 @@ def test_between_its_points_a_table_is_within_its_tolerance(decoder: Decoder, ra
             assert paid < 0.05
 
 
+def test_constant_gains_are_interpolated_too(decoder: Decoder) -> None:
+    cost = StationaryCost(Q=np.eye(2), R=0.05 * np.eye(1))
+    ranges = {"mass": (0.6, 4.8), "drag": 0.5}
+    table = gain_schedule(decoder, ranges, cost, START, tolerance=0.002, **LOOSE)
+    c = {"mass": 1.0, "drag": 0.5}
+    expected = decoder.machine(c).system
+    above = policy_cost(table(c), expected, cost) / optimal_cost(expected, cost) - 1
+    assert isinstance(table(c), StationaryPolicy)
+    assert 0 <= above < 0.003
+    assert len(table.cells) == len(table.axes["mass"]) - 1
+
+
 def test_the_worst_cell_speaks_for_the_table(decoder: Decoder) -> None:
     table = gain_schedule(decoder, {"mass": (0.6, 4.8), "drag": 0.5}, COST, START, **LOOSE)
     (masses,) = table.axes.values()
@@ -70,16 +83,6 @@ def test_the_worst_cell_speaks_for_the_table(decoder: Decoder) -> None:
     assert far.verdict != "trust"
     at = table({"mass": float(masses[1]), "drag": 0.5}).gains
     np.testing.assert_allclose(at, table.gains[1], rtol=1e-12)
-
-
-def test_a_table_of_constant_gains(decoder: Decoder) -> None:
-    cost = StationaryCost(np.eye(2), 0.05 * np.eye(1))
-    ranges = {"mass": (0.6, 4.8), "drag": 0.5}
-    table = gain_schedule(decoder, ranges, cost, START, tolerance=0.002, **LOOSE)
-    assert table.gains.shape[1:] == (1, 2)
-    expected = decoder.machine({"mass": 1.7, "drag": 0.5}).system
-    paid = policy_cost(table({"mass": 1.7}), expected, cost)
-    assert paid / optimal_cost(expected, cost) - 1 < 0.003
 
 
 def test_what_is_refused(decoder: Decoder) -> None:

@@ -18,6 +18,8 @@ from contextual_lqr import (
     simulate,
 )
 from contextual_lqr.errors import InputError
+from contextual_lqr.fleets import true_schedule, true_system, vehicle
+from contextual_lqr.lqr.rollout import rollout
 
 STEPS, START = 14, [1.0, 0.0]
 COST = QuadraticCost(Q=[np.eye(2)] * (STEPS + 1), R=[np.eye(1)] * STEPS)
@@ -122,3 +124,27 @@ def test_what_is_said_of_schedules() -> None:
         Schedule({"mass": 1.0})
     with pytest.raises(InputError, match="at least one step"):
         Schedule([])
+
+
+def test_a_car_that_accelerates_is_steered_as_by_who_knows_it() -> None:
+    """benchmarks/schedules.py, in small."""
+    steps, rng = 49, default_rng(7)
+    fleet = vehicle(speed=(8.0, 32.0), horizon=steps + 1)
+    decoder = Decoder(fleet.context_map, noise_level=fleet.noise_level, deviations=None)
+    mild = LinearPolicy(np.tile([[[-0.5, -0.3, -3.0, -0.3]]], (steps, 1, 1)))
+    for _ in range(40):
+        car = fleet.sample_context(rng)
+        shocks = fleet.noise_level * rng.standard_normal((steps, 4))
+        steering = rng.standard_normal((steps, 1))
+        own = true_system(fleet, car)
+        decoder.update(car, rollout(mild, own, fleet.start, shocks, offsets=steering))
+    plan = Schedule({"mass": 1500.0, "speed": np.linspace(10, 30, steps)})
+    truth, frozen = true_schedule(fleet, plan), {"mass": 1500.0, "speed": 10.0}
+    best = float(optimal_cost(truth, fleet.cost, fleet.start))
+    along, stays = (
+        float(policy_cost(one.policy, truth, fleet.cost, fleet.start)) / best - 1
+        for context in (plan, frozen)
+        for one in [certify(decoder, context, fleet.cost, fleet.start, bounds=False)]
+    )
+    assert along < 0.01
+    assert stays > along + 0.005

@@ -14,6 +14,7 @@ from contextual_lqr import (
     LinearSystem,
     ModelUncertainty,
     QuadraticCost,
+    StationaryCost,
     TimeVaryingSystem,
     cost_gradient,
     kernels,
@@ -190,5 +191,7 @@ def test_what_is_refused() -> None:
         simulate(LinearPolicy(np.zeros((3, 1, 2))), system, [1, 0], default_rng(0))
     with pytest.raises(InputError, match=r"covariances must have shape \(..., 4, d, d\+m, d\+m\)"):
         solve(system, cost, uncertainty=ModelUncertainty(np.zeros((3, 2, 3, 3))))
+    with pytest.raises(InputError, match="a StationaryCost is for a LinearSystem"):
+        solve(system, StationaryCost(np.eye(2), np.eye(1)))
     assert repr(system) == "<TimeVaryingSystem: states 2, inputs 1, steps 4, noise none>"
     assert isinstance(LinearSystem(A[0], B[0]).at(3), tuple)

@@ -25,7 +25,7 @@ from contextual_lqr.belief.machine import as_system
 from contextual_lqr.belief.machine_factors import square_root
 from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
-from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.stationary import Cost
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 if TYPE_CHECKING:
@@ -128,7 +128,7 @@ def plausible_schedules(
     belief: ScheduleBelief,
     radii: RowRadii,
     delta: float,
-    cost: QuadraticCost,
+    cost: Cost,
     start: Float[Array, " d"],
 ) -> PlausibleMachines:
     """As `plausible_machines`: all the dynamics that are plausible along each schedule.

@@ -28,7 +28,7 @@ from contextual_lqr.certificates.certificate import (
     lowered,
     thin,
 )
-from contextual_lqr.certificates.extrapolation import farthest, outside, usual_moments
+from contextual_lqr.certificates.extrapolation import farthest, outside
 from contextual_lqr.certificates.fleet_check import fleet_check, without_check
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
@@ -44,16 +44,16 @@ from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.checks import (
+    as_covariance,
     as_numbers,
-    as_symmetric,
     record,
     require,
     require_probability,
-    require_semi_definite,
 )
 from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.moments import usual_moments
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
@@ -106,7 +106,9 @@ def certify(
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
-    task = _Task(decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng)
+    task = CertificationTask(
+        decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng
+    )
     if isinstance(context, Schedule):
         return task.along(context, machine)
     return task.all_of([context], [machine])[0]
@@ -180,26 +182,13 @@ def certify_many(
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
-    task = _Task(decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng)
+    task = CertificationTask(
+        decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng
+    )
     return task.all_of(contexts, machine, progress)
 
 
-def certify_gains(
-    decoder: Decoder,
-    contexts: Sequence[Any] | Mapping[str, Any],
-    policies: Policy,
-    cost: Cost,
-    start: ArrayLike,
-    **options: Any,
-) -> list[Certificate]:
-    """The same for controllers that are given, one for each context."""
-    defaults = dict.fromkeys(("noise", "input_bounds", "states", "rng"))
-    usual = {"beta": "determinant", "delta": 0.05, "draws": 200, "bounds": True}
-    task = _Task(decoder, cost, start, **{**defaults, **usual, **options})
-    return task.all_of(contexts, None, gains=gains_of(policies))
-
-
-class _Task:
+class CertificationTask:
     """What is the same for all machines: the task, the noise, the plausible Θ and draws of it."""
 
     def __init__(
@@ -229,7 +218,7 @@ class _Task:
             require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
-        known = None if noise is None else _covariance(noise, d)
+        known = None if noise is None else as_covariance("noise", noise, d)
         self.reach = row_radii(decoder, beta, delta, known)
         self.known = known
         m = cost.R.shape[-1]
@@ -266,7 +255,7 @@ class _Task:
         """That of a machine whose context changes."""
         require(machine is None, "a schedule is for a machine never seen: leave out its label")
         if not isinstance(self.cost, QuadraticCost):
-            raise InputError("a schedule is for an episode: give a QuadraticCost of as many steps")
+            raise InputError("a schedule is of one episode, so its cost must be a QuadraticCost")
         steps = self.cost.horizon - 1
         require(
             len(schedule) == steps,
@@ -284,18 +273,19 @@ class _Task:
         contexts: list[Any],
         G: Float[Array, "n *steps p y"],
         belief: MachineBelief | ScheduleBelief,
-        given: Float[Array, "n *steps m d"] | None = None,
+        given: Float[Array, "n *played m d"] | None = None,
     ) -> list[Certificate]:
+        """Those of machines with these context matrices, and the controllers given, if any."""
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
         if isinstance(cost, StationaryCost) and self.known is None:  # all of it is due to noise
             reach = reach.with_variances(np.diagonal(belief.noise))
-        if isinstance(belief, MachineBelief):
-            machines = plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
-        else:
-            assert isinstance(cost, QuadraticCost)  # `along` has seen to it
-            machines = plausible_schedules(decoder, G, belief, reach, self.delta, cost, x)
+        machines = (
+            plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
+            if isinstance(belief, MachineBelief)
+            else plausible_schedules(decoder, G, belief, reach, self.delta, cost, x)
+        )
         hedge, doubt = self.check.hedge, belief.covariances
         uncertainty = None
         if hedge:
@@ -406,7 +396,7 @@ class _Task:
         return replace(one, reason=f"{still}; {one.reason}") if still else one
 
     def _over_steps(
-        self, M: Float[Array, "n d y"], gains: Array
+        self, M: Float[Array, "n *stages d y"], gains: Array
     ) -> tuple[Sequence[LoopMargins | None], Float[Array, "n steps m d"]]:
         """The gains of a run; a constant one is played until the slowest loop has settled."""
         if not isinstance(self.cost, StationaryCost):
@@ -432,11 +422,3 @@ class _Task:
             ratio = (paid - best) / np.abs(best)
         ratio = np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
         return np.quantile(ratio, QUANTILE, axis=1, method="higher"), unstable
-
-
-def _covariance(noise: ArrayLike, d: int) -> Array:
-    W = as_numbers("noise", noise, "(d, d)", 2)
-    require(W.shape == (d, d), f"noise must have shape ({d}, {d}), not {W.shape}")
-    W = as_symmetric("noise", W)
-    require_semi_definite("noise, a covariance,", W)
-    return W

@@ -29,7 +29,6 @@ from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.context import ContextMap, FeatureContext, Schedule
 from contextual_lqr.context.columns import feature_groups
 from contextual_lqr.context.expressions import parse
-from contextual_lqr.lqr.moments import step_moments
 
 Place = Literal["inside the data", "at the edge of the data", "outside the data"]
 
@@ -103,21 +102,6 @@ def outside(context_map: ContextMap, context: Any) -> str:
     if not isinstance(context, Schedule):
         return context_map.outside(context)
     return next(filter(None, map(context_map.outside, context.one_by_one)), "")
-
-
-def usual_moments(
-    M: Float[Array, "n *steps d y"],
-    noise: Float[Array, "d d"],
-    gains: Float[Array, "n steps m d"],
-    start: Float[Array, " d"],
-) -> Float[Array, "n y y"]:
-    """E[y yᵀ] averaged over the steps; where that is not finite, something large that is."""
-    n, y = len(M), M.shape[-1]
-    total = np.zeros((n, y, y))
-    with np.errstate(over="ignore", invalid="ignore"):
-        for moment in step_moments(M, noise, gains, start):
-            total += moment / gains.shape[1]
-    return np.where(np.isfinite(total), total, np.finfo(float).max ** 0.25)
 
 
 def _of_contexts(

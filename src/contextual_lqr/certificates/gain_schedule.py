@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.certificate import Certificate
-from contextual_lqr.certificates.certify import certify_gains, certify_many
+from contextual_lqr.certificates.certify import CertificationTask, certify_many
 from contextual_lqr.checks import as_count, as_number, require
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
@@ -45,8 +45,8 @@ class GainSchedule(Displayed):
         The values of the context at which there are gains, by name, ascending.
     fixed : dict of floats
         The values of the context that are the same for all.
-    gains : array, (n1, ..., H-1, m, d), or (n1, ..., m, d) for a `StationaryCost`
-        At the points of the grid, in the order of `axes`.
+    gains : array, (n1, ..., H-1, m, d) or (n1, ..., m, d)
+        At the points of the grid, in the order of `axes`: of an episode, or constant.
     cells : list of Certificate
         Of the interpolated controllers, one for the middle of every cell.
     interpolation_excess : float
@@ -74,7 +74,7 @@ class GainSchedule(Displayed):
                 f"the table is for {name} = {value:g}, not {context.get(name)!r}",
             )
         found = interpolated(self.axes, self.gains, _at(self.axes, context))
-        return StationaryPolicy(found) if found.ndim == 2 else LinearPolicy(found)
+        return LinearPolicy(found) if found.ndim == 3 else StationaryPolicy(found)
 
     @property
     def worst(self) -> Certificate:
@@ -88,10 +88,8 @@ class GainSchedule(Displayed):
 
     def _facts(self) -> dict[str, object]:
         shape = " x ".join(str(len(axis)) for axis in self.axes.values())
-        m, d = self.gains.shape[-2:]
         return {
-            "states": d,
-            "inputs": m,
+            **self.cells[0].policy._facts(),
             "grid": f"{shape} over {', '.join(self.axes)}",
             "interpolation": f"{self.interpolation_excess:.2%}",
             "verdict": self.verdict,
@@ -155,7 +153,7 @@ def gain_schedule(
             )
         if fresh := [point for point in points if point not in known]:
             found = certify_many(decoder, _named(axes, fixed, fresh), cost, start, **quick)
-            known |= {point: gains_of(one.policy) for point, one in zip(fresh, found, strict=True)}
+            known |= {p: gains_of(one.policy) for p, one in zip(fresh, found, strict=True)}
         gains = np.array([known[point] for point in points])
         gains = gains.reshape(*(len(axis) for axis in axes.values()), *gains.shape[1:])
         middles = _middles(axes)
@@ -165,7 +163,10 @@ def gain_schedule(
         axes = _cut(decoder, axes, fixed, gains, middles[above > tolerance], cost, start)
     contexts_of = _named(axes, fixed, [tuple(point) for point in middles.tolist()])
     between = np.array([interpolated(axes, gains, point) for point in middles])
-    cells = certify_gains(decoder, contexts_of, policy_for(cost, between), cost, start, **options)
+    defaults = dict.fromkeys(("noise", "input_bounds", "states", "rng"))
+    usual = {"beta": "determinant", "delta": 0.05, "draws": 200, "bounds": True}
+    task = CertificationTask(decoder, cost, start, **{**defaults, **usual, **options})
+    cells = task.all_of(contexts_of, None, gains=between)
     return GainSchedule(axes, fixed, gains, cells, float(above.max()))
 
 
@@ -236,8 +237,7 @@ def _excess(
 ) -> Float[Array, " n"]:
     """What interpolated gains cost above the best, on the machines expected at these points."""
     expected = decoder.machines(_named(axes, fixed, [tuple(p) for p in points.tolist()])).system
-    between = np.array([interpolated(axes, gains, point) for point in points])
-    policy = policy_for(cost, between)
+    policy = policy_for(cost, np.array([interpolated(axes, gains, point) for point in points]))
     with np.errstate(invalid="ignore", divide="ignore"):
         best = np.asarray(optimal_cost(expected, cost, start))
         above = np.asarray(policy_cost(policy, expected, cost, start)) / best - 1

@@ -22,10 +22,11 @@ from scipy.linalg import matrix_balance
 from contextual_lqr import kernels
 from contextual_lqr.checks import broadcast_batches, record, require
 from contextual_lqr.display import Displayed
+from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.batches import flatten, or_infinite, unflatten
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.hedged_riccati import hedged_riccati
-from contextual_lqr.lqr.problem import ModelUncertainty, as_states
+from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, as_states
 from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
 from contextual_lqr.lqr.status import REASONS, Status
 
@@ -55,7 +56,7 @@ class StationarySolution(Displayed):
     policy: StationaryPolicy
     value_matrix: Float[Array, "*batch d d"]
     status: Int[Array, "*batch"]
-    _problem: tuple[Dynamics, StationaryCost]
+    _problem: tuple[LinearSystem, StationaryCost]
 
     @property
     def solved(self) -> np.bool_ | Bool[Array, "*batch"]:
@@ -78,14 +79,9 @@ class _Problem:
     """A system and its cost, brought to one batch axis, the discount taken into A and B."""
 
     def __init__(
-        self, system: Dynamics, cost: StationaryCost, others: dict[str, tuple[int, ...]]
+        self, system: LinearSystem, cost: StationaryCost, others: dict[str, tuple[int, ...]]
     ) -> None:
         d, m = system.state_size, system.input_size
-        require(
-            system.steps is None,
-            "a constant gain is for a system that stays as it is; for a TimeVaryingSystem give a "
-            "QuadraticCost",
-        )
         require(
             (cost.state_size, cost.input_size) == (d, m),
             f"the system has {d} states and {m} inputs, but the cost is for {cost.state_size} "
@@ -126,7 +122,7 @@ class _Problem:
 
 
 def solve(
-    system: Dynamics,
+    system: LinearSystem,
     cost: StationaryCost,
     uncertainty: ModelUncertainty | None = None,
 ) -> StationarySolution:
@@ -151,7 +147,7 @@ def solve(
     return StationarySolution(policy, values, ends, (system, cost))
 
 
-def optimal_cost(system: Dynamics, cost: StationaryCost, start: ArrayLike | None) -> Costs:
+def optimal_cost(system: LinearSystem, cost: StationaryCost, start: ArrayLike | None) -> Costs:
     """The least cost: the average of a step, or with a discount that of all from `start`."""
     weight = _weight(system, cost, start)
     p = _Problem(system, cost, {"start": weight.shape[:-2]})
@@ -160,7 +156,7 @@ def optimal_cost(system: Dynamics, cost: StationaryCost, start: ArrayLike | None
 
 
 def policy_cost(
-    policy: StationaryPolicy, system: Dynamics, cost: StationaryCost, start: ArrayLike | None
+    policy: StationaryPolicy, system: LinearSystem, cost: StationaryCost, start: ArrayLike | None
 ) -> Costs:
     """What a constant gain costs, infinite where it does not hold the system."""
     weight = _weight(system, cost, start)
@@ -170,7 +166,7 @@ def policy_cost(
 
 
 def cost_and_gradient(
-    system: Dynamics,
+    system: LinearSystem,
     cost: StationaryCost,
     start: ArrayLike | None,
     policy: StationaryPolicy | None = None,
@@ -197,7 +193,14 @@ def cost_and_gradient(
     return J, unflatten(dA, p.shape), unflatten(dB, p.shape)
 
 
-def _weight(system: Dynamics, cost: StationaryCost, start: ArrayLike | None) -> Array:
+def constant(system: Dynamics) -> LinearSystem:
+    """The system, refused if it changes: machines that run on and on do not."""
+    if isinstance(system, LinearSystem):
+        return system
+    raise InputError("a StationaryCost is for a LinearSystem: one that changes has an episode")
+
+
+def _weight(system: LinearSystem, cost: StationaryCost, start: ArrayLike | None) -> Array:
     """M: the cost is tr(P M)."""
     if cost.discount == 1:
         return system.noise

@@ -31,3 +31,18 @@ def step_moments(
             moment = step @ X @ step.swapaxes(1, 2) + E
             X = M[:, h] @ moment @ M[:, h].swapaxes(1, 2) + noise
         yield moment
+
+
+def usual_moments(
+    M: Float[Array, "n *steps d y"],
+    noise: Float[Array, "d d"],
+    gains: Float[Array, "n steps m d"],
+    start: Float[Array, " d"],
+) -> Float[Array, "n y y"]:
+    """E[y yᵀ] averaged over the steps; where that is not finite, something large that is."""
+    n, y = len(M), M.shape[-1]
+    total = np.zeros((n, y, y))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for moment in step_moments(M, noise, gains, start):
+            total += moment / gains.shape[1]
+    return np.where(np.isfinite(total), total, np.finfo(float).max ** 0.25)
