@@ -155,7 +155,10 @@ INTRODUCTION = """
 
 Written by `benchmarks/stationary_fleets.py`: certificates for machines that run on and on, of the
 same fleets, broken in the same ways, but for those with a state that is always 1: {fleets} fleets,
-{seeds} seeds each. Costs are averages of a step; the interval is the one that was searched for.
+{seeds} seeds each. Costs are averages of a step; the interval is the one that was searched for. In
+the long run all costs are the noise's, so that errors of measurement and noise that comes in waves
+cost far more than in an episode: a fleet in which the tests find anything of the kind is not
+trusted.
 
 """
 

@@ -35,6 +35,7 @@ SYSTEM = c.LinearSystem([[0.9, 0.1], [0.0, 0.8]], [[0.0], [1.0]], 0.01 * np.eye(
 COST = c.QuadraticCost(np.stack([np.eye(D)] * H), np.stack([np.eye(M)] * (H - 1)))
 ENDLESS = c.StationaryCost(np.eye(D), np.eye(M))
 STEADY = c.StationaryPolicy(np.zeros((M, D)))
+HOLDING = c.Controller(SYSTEM, ENDLESS, target={"state 1": 0.0})
 POLICY = c.solve(SYSTEM, COST).policy
 SOLUTION = c.solve(SYSTEM, COST)
 TRAJECTORY = episode(RNG(0))[1]
@@ -200,6 +201,15 @@ CALLS: dict[str, Call] = {
         c.simulate,
         dict(policy=POLICY, system=SYSTEM, start=START, rng=RNG(0), state_bound=9.0),
     ),
+    "Controller": (
+        c.Controller,
+        dict(system=SYSTEM, cost=ENDLESS, target={"state 1": 0.0}, integral={"state 1": 0.1},
+             input_bounds=(-1.0, 1.0), states=[f"state {i + 1}" for i in range(D)], constant=[]),
+    ),
+    "Controller.input": (
+        HOLDING.input, dict(state=START, target={"state 1": 0.0})
+    ),
+    "Controller.set_target": (HOLDING.set_target, dict(target=[0.0])),
     "certify": (
         c.certify,
         dict(decoder=DECODER, context=CONTEXT, cost=COST, start=START, noise=np.eye(D),

@@ -18,7 +18,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.limits import InputBounds, InputLimits
-from contextual_lqr.checks import as_number, require, shown
+from contextual_lqr.checks import as_number, as_numbers, require, shown
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.stationary import StationaryCost
 
@@ -52,7 +52,9 @@ class Task:
         """The task, by the names of its states; whatever cannot be meant is refused."""
         d, m = cost.state_size, cost.input_size
         require(cost.batch_shape == (), "a controller has one cost: it must have no batch axes")
-        names = tuple(states) if states is not None else tuple(f"state {i + 1}" for i in range(d))
+        names = tuple(f"state {i + 1}" for i in range(d)) if states is None else tuple(states)
+        for name in (*names, *constant):
+            require(isinstance(name, str), f"states have names, which {shown(name)} is not")
         require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
         for name in constant:
             require(name in names, f"there is no state '{name}'; there are {', '.join(names)}")
@@ -93,12 +95,6 @@ class Task:
         """Another target for the same states; what it does not name stays as before."""
         now = dict(zip(self.held_names, before, strict=True))
         require(now, "this controller holds no target: name it when the controller is made")
-        if not isinstance(target, Mapping) and np.ndim(target) == 1:
-            require(
-                len(target) == len(now),
-                f"target must be {len(now)} numbers, for {', '.join(now)}, not {shown(target)}",
-            )
-            target = dict(zip(now, target, strict=True))
         given = _by_name("target", target, list(now))
         return np.array([given.get(name, value) for name, value in now.items()])
 
@@ -141,9 +137,9 @@ def _by_name(what: str, given: Any, names: list[str]) -> dict[str, float]:
         return {}
     listed = ", ".join(names)
     if not isinstance(given, Mapping):
-        values = [given] if np.ndim(given) == 0 else list(given)
+        values = np.atleast_1d(as_numbers(what, given, "(d,)", 0))
         require(
-            len(values) == len(names),
+            values.shape == (len(names),),
             f"{what} must be {len(names)} number{'s' * (len(names) > 1)}, or some by name, as "
             f"{{{names[0]}: 1.0}}, not {shown(given)}",
         )
@@ -161,7 +157,10 @@ def _weights(
         return {}
     if isinstance(integral, str):
         integral = [integral]
-    given = dict(integral) if isinstance(integral, Mapping) else dict.fromkeys(integral)
+    listed = list(integral)
+    said = f"integral must be names of states, or their weights by name, not {shown(integral)}"
+    require(all(isinstance(name, str) for name in listed), said)
+    given = dict(integral) if isinstance(integral, Mapping) else dict.fromkeys(listed)
     found: dict[str, float] = {}
     for name, weight in given.items():
         said = f"integral: there is no state '{name}' that moves; there are {', '.join(names)}"
