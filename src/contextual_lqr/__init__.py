@@ -8,6 +8,7 @@ from contextual_lqr.belief.confidence import (
 )
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.output_history import OutputController, OutputHistory, OutputMemory
 from contextual_lqr.belief.plots import plot_decoder
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.certificates import (
@@ -92,6 +93,9 @@ __all__ = [
     "ModelUncertainty",
     "Optimism",
     "Output",
+    "OutputController",
+    "OutputHistory",
+    "OutputMemory",
     "PaperBeta",
     "Plan",
     "Prior",

@@ -1,6 +1,6 @@
 """What each machine has shown, kept apart: one triangular factor a machine, whatever its rows.
 
-A step is a row [y, y⁻, sign y, x'] with y = [x; u], y⁻ the step before (zero at the start of an
+A step is a row [y, y⁻, sign y, x'] with y = [x; u], y⁻ the step before (itself at the start of an
 episode) and x' the next state. The factor of a machine's rows holds all that least squares needs:
 [y, x'] is the regression of its own [A, B]; y⁻ and the signs are for tests of the model
 (`certificates/misspecification.py`). These pool machines, and a thousand of them are enough: of

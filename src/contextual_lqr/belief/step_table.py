@@ -115,7 +115,7 @@ class StepTable:
                 ((*self.states, *self.inputs), rows - 1),
             )
         )
-        before = np.where(self.follows[rows], before, 0.0)
+        before = np.where(self.follows[rows], before, y)
         sizes = np.abs(np.concatenate((y, before, after))).max(0)
         return [*np.where(sizes <= limit, y, np.nan), *before, *np.sign(y), *after]
 
@@ -155,8 +155,10 @@ class EpisodeRows:
 def lagged_rows(
     states: Float[Array, "*episodes H d"], inputs: Float[Array, "*episodes steps m"]
 ) -> Float[Array, "*episodes steps k"]:
-    """The rows [y, y⁻, sign y, x'] of episodes."""
+    """The rows [y, y⁻, sign y, x'] of episodes; the first is its own step before.
+
+    As if the machine had stood there: 0 would be a jump, and tell more than all other steps.
+    """
     y = np.concatenate((states[..., :-1, :], inputs), -1)
-    before = np.zeros_like(y)
-    before[..., 1:, :] = y[..., :-1, :]
+    before = np.concatenate((y[..., :1, :], y[..., :-1, :]), -2)
     return np.concatenate((y, before, np.sign(y), states[..., 1:, :]), -1)

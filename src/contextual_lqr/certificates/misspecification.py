@@ -3,8 +3,8 @@
 The model says x' = M y + w with y = [x; u], noise w that remembers nothing, and M = Θ G(context)
 for every machine. All that the tests need of a machine is one triangular factor T, of the columns
 
-    [ Y   Y⁻   sign Y   X' ]    Y the steps y, Y⁻ the steps before them (zero at the start of an
-      y   y      y      d       episode), X' the next states: T is (3y + d)², whatever the rows
+    [ Y   Y⁻   sign Y   X' ]    Y the steps y, Y⁻ the steps before them (itself at the start of
+      y   y      y      d       an episode), X' the next states: T is (3y + d)², whatever the rows
 
 because sums of squares of residuals are lengths of its columns, made orthogonal to one another. The
 signs may be left out, (2y + d)², and the test that needs them then is, too.
@@ -292,7 +292,9 @@ def of_one_law(
         F = explained / more / (np.maximum(rest, 1e-300) / free)
         p_values = np.where(noisy, fdtrc(more, free, F), 1.0)
         alone = R[:, p : p + y] - by_law @ (by_law.T @ R[:, p : p + y])
-        lengths = np.maximum(np.square(alone).sum(0), 1e-300)
+        # A column that is one of the step itself, as in a history, adds nothing but rounding.
+        lengths = np.square(alone).sum(0)
+        lengths[lengths <= 1e-14 * np.square(R[:, p : p + y]).sum(0)] = np.inf
         for r, p_value in _rows(p_values, noisy):
             if p_value > level:
                 continue

@@ -122,19 +122,37 @@ class ContextMap(ABC):
         """
         if self.shape is None or not self.bounds:
             return None
-        rng, (p, d, m) = np.random.default_rng(0), self.shape
+        _, d, m = self.shape
+        rows = self.constant_rows(np.eye(d, d + m))
+        return None if rows is None else np.nan_to_num(rows, nan=0.0)
+
+    def constant_rows(self, wanted: Float[Array, "k n"]) -> Float[Array, "k p"] | None:
+        """The rows θ of Θ with θ G(c) = g whatever the context c, for each row g that is wanted.
+
+        NaN where there is no such row; None if contexts cannot be sampled to find out.
+        """
+        if self.shape is None or self.bounds is None:
+            return None
+        rng, p = np.random.default_rng(0), self.shape[0]
+        count = p + 2 if self.bounds else 1
         try:
-            G = np.concatenate(list(self.matrices(sampled_values(self.bounds, p + 2, rng))), axis=1)
+            sampled = sampled_values(self.bounds, count, rng) if self.bounds else [{}]
+            G = np.concatenate(list(self.matrices(sampled)), axis=1)
         except ContextError:
             return None
         sizes = np.abs(G).max(1, keepdims=True)
         sizes = np.where(sizes > 0, sizes, 1.0)
-        stay = np.tile(np.eye(d, d + m), p + 2)
-        theta = np.linalg.lstsq((G / sizes).T, stay.T, rcond=1e-12)[0].T
-        exact = np.abs(theta @ (G / sizes) - stay).max(1) <= 1e-9
-        theta[~exact] = 0.0
+        goal = np.tile(wanted, count)
+        theta = np.linalg.lstsq((G / sizes).T, goal.T, rcond=1e-12)[0].T
+        exact = np.abs(theta @ (G / sizes) - goal).max(1) <= 1e-9
         theta[np.abs(theta) <= 1e-9 * np.abs(theta).max(initial=1e-300)] = 0.0
-        return np.asarray(theta / sizes.T)
+        theta = theta / sizes.T
+        whole = np.round(theta, 12)
+        theta = np.where(
+            np.abs(whole - theta) <= 1e-13 * np.maximum(np.abs(theta), 1), whole, theta
+        )
+        theta[~exact] = np.nan
+        return np.asarray(theta)
 
     def outside(self, context: Any) -> str:
         """Which values of a context lie outside their declared bounds, in words; "" if none."""

@@ -6,7 +6,9 @@ from collections.abc import Callable, Sequence
 
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.fitting import PathLike, described, listed
+from contextual_lqr.data.history_choice import choose_history
 from contextual_lqr.data.learning import Learning
+from contextual_lqr.data.sampled_runs import sampled_runs
 from contextual_lqr.data.screening import LogReport
 from contextual_lqr.data.sources import as_one_part, find_sources
 from contextual_lqr.data.survey import LogSurvey, Surveyor
@@ -21,12 +23,21 @@ def survey_logs(
 ) -> LogSurvey:
     """Read logs, report what is wrong, and say what is in them; options as in `fit`."""
     description, part = described(description), as_one_part(find_sources(listed(logs)))
+    choice = None
+    if description.history is not None:
+        choice = choose_history(description, sampled_runs(description, [part], sort=sort))
+        description = description.with_history(choice.outputs, choice.delay)
     surveyor, learning = Surveyor(description), Learning(description, sort=sort)
     told = None if progress is None else lambda _, share: progress(share)
     learnt, _ = learning.part(part, told, surveyor.look)
     learning.finish(learnt)
     learnt.report.require_rows()
-    return surveyor.survey(learnt.report, learnt.decoder)
+    survey = surveyor.survey(learnt.report, learnt.decoder)
+    if choice is not None:
+        survey.report.history, survey.delay = choice, choice.sentences
+        kept = f"the state is made of the last {choice.outputs} outputs"
+        survey.history = [kept, *(survey.history or [])]
+    return survey
 
 
 def check_logs(

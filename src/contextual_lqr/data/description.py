@@ -15,6 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.output_history import OutputHistory
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
@@ -31,12 +32,35 @@ _LEARNING = (
 _TASK = ("horizon", "start", "Q", "R", "final_Q", "targets")
 
 
+AUTO = "auto"
+
+
+@dataclass(frozen=True)
+class History:
+    """How many outputs and inputs the state is made of, and how late inputs act.
+
+    `auto` is what of this the logs are to tell: "history", "delay". Until then it is provisional.
+    """
+
+    outputs: int
+    input_history: int
+    delay: int
+    auto: tuple[str, ...] = ()
+    inputs_given: bool = False  # whether input_history was written down, and stays
+
+    def found(self, outputs: int, delay: int) -> History:
+        """With what the logs have told in the place of what was left to them."""
+        n = outputs if "history" in self.auto else self.outputs
+        late = delay if "delay" in self.auto else self.delay
+        return History(n, self.input_history if self.inputs_given else n, late)
+
+
 @dataclass(frozen=True)
 class Quantity:
     """One state, input or context: its name, unit and bounds.
 
     A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state
-    or input, if it is given.
+    or input, if it is given. An output that `wraps` begins anew after so much, as an encoder does.
     """
 
     name: str
@@ -45,6 +69,7 @@ class Quantity:
     high: float = math.inf
     constant: bool = False
     scale: float | None = None
+    wraps: float | None = None
 
     @property
     def size(self) -> float | None:
@@ -77,6 +102,8 @@ class FleetDescription:
     prior: Prior | None = None
     scales: Float[Array, " y"] | None = None
     layout: Layout = field(default_factory=Layout)  # of logs
+    lags: tuple[tuple[str, int], ...] = ()  # of each state its column, and how many steps ago
+    history: History | None = None  # if the state is made of outputs
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> FleetDescription:
@@ -107,11 +134,54 @@ class FleetDescription:
         folder: Path | None = None,
         targets: Array | None = None,
         horizon: int | None = None,
+        history: History | None = None,
     ) -> FleetDescription:
-        """Read a description from text; `targets` and `horizon` replace those it names."""
+        """Read a description from text; `targets`, `horizon`, `history` replace those it names."""
         from contextual_lqr.data.fleet_file import FleetFile  # which makes descriptions
 
-        return FleetFile(text, name, folder or Path(), targets).description(horizon)
+        file = FleetFile(text, name, folder or Path(), targets)
+        return file.description(horizon, history)
+
+    def with_history(self, outputs: int, delay: int) -> FleetDescription:
+        """The same fleet once the logs have told what was left to them."""
+        assert self.history is not None
+        found = self.history.found(outputs, delay)
+        text, targets, horizon = self.text, self.targets_now, self.horizon
+        told = self.parse(text, targets=targets, horizon=horizon, history=found)
+        return replace(told, layout=self.layout)  # whose paths do not depend on where we are
+
+    @property
+    def targets_now(self) -> Float[Array, "H k"] | None:
+        """The targets of what is declared, without those of the past."""
+        return None if self.targets is None else self.targets[:, : len(self.declared)]
+
+    @property
+    def declared(self) -> tuple[Quantity, ...]:
+        """What is measured now of the state, or is constant: the columns of a log."""
+        lags = self.lags or ((one.name, 0) for one in self.states)
+        return tuple(one for one, (_, lag) in zip(self.states, lags, strict=True) if lag == 0)
+
+    @property
+    def output_history(self) -> OutputHistory | None:
+        """The state as an `OutputHistory`, if it is one: of outputs, disturbances and 1 alone."""
+        if self.history is None:
+            return None
+        outputs = {column for column, lag in self.lags if column not in self.input_names}
+        learnt = [one for i, one in enumerate(self.declared) if i not in self.known]
+        still = [one for one in self.declared if one.constant]
+        if len(still) > 1 or still != list(self.declared[: len(still)]) or not outputs:
+            return None
+        kept = self.history
+        about = OutputHistory(
+            len(learnt),
+            len(self.inputs),
+            kept.outputs,
+            kept.delay,
+            kept.input_history,
+            len(self.declared) - len(learnt) - len(still),
+            bool(still),
+        )
+        return about if about.state_size == len(self.states) else None
 
     @property
     def state_names(self) -> tuple[str, ...]:
@@ -141,7 +211,8 @@ class FleetDescription:
     @property
     def logged(self) -> tuple[Quantity, ...]:
         """The quantities that a log must have: all but constant states."""
-        return tuple(one for one in self.quantities if not one.constant)
+        columns = self.declared + self.inputs + self.contexts
+        return tuple(one for one in columns if not one.constant)
 
     @property
     def units(self) -> dict[str, str]:
@@ -150,9 +221,10 @@ class FleetDescription:
 
     @property
     def labels(self) -> list[str | None]:
-        """What to write at the axes of the states and inputs; None for a constant state."""
+        """What to write at the axes of states and inputs; None for what is constant or past."""
+        shown = {one.name for one in (*self.declared, *self.inputs) if not one.constant}
         return [
-            None if one.constant else f"{one.name} [{one.unit}]" if one.unit else one.name
+            None if one.name not in shown else f"{one.name} [{one.unit}]" if one.unit else one.name
             for one in self.states + self.inputs
         ]
 
@@ -198,10 +270,22 @@ class FleetDescription:
         return Decoder(
             self.context_map,
             self.regularisation,
-            noise_level=self.noise_level,
+            noise_level=self._noise_levels,
             known=self.known,
             prior=self.prior,
             scales=self.scales,
+        )
+
+    @property
+    def _noise_levels(self) -> float | Float[Array, " d"]:
+        """Of each state; what is past is exact."""
+        if self.history is None:
+            return self.noise_level
+        return np.array(
+            [
+                0.0 if lag or one.constant else self.noise_level
+                for one, (_, lag) in zip(self.states, self.lags, strict=True)
+            ]
         )
 
     def differences(self, other: FleetDescription, *, task: bool = True) -> list[str]:

@@ -23,9 +23,11 @@ from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence import Digests
 from contextual_lqr.checks import require
-from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.description import FleetDescription, History
+from contextual_lqr.data.history_choice import choose_history
 from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
+from contextual_lqr.data.sampled_runs import sampled_runs
 from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
 from contextual_lqr.data.sources import cut_in_parts, find_sources
 from contextual_lqr.data.table import KINDS
@@ -96,7 +98,9 @@ class FittedFleet(Displayed):
             "context_range": {name: list(ends) for name, ends in self.context_range.items()},
             "stand_out": list(self.stand_out),
         }
-        targets = self.description.targets
+        if (history := self.description.history) is not None:
+            state["history"] = [history.outputs, history.input_history, history.delay]
+        targets = self.description.targets_now
         if targets is not None:
             arrays = arrays | {"targets": targets}
         save_arrays(path, "fleet", FORMAT_VERSION, state, arrays)
@@ -121,7 +125,11 @@ class FittedFleet(Displayed):
         ):
             raise FormatError("its target is not a table of finite numbers")
         described = FleetDescription.parse(
-            str(state["description"]), "its text", targets=targets, horizon=state["horizon"]
+            str(state["description"]),
+            "its text",
+            targets=targets,
+            horizon=state["horizon"],
+            history=_history(state.get("history")),
         )
         decoder = Decoder.from_state(state["decoder"], arrays, None, "its decoder")
         ours, its = decoder.state()[0], described.new_decoder().state()[0]
@@ -240,6 +248,10 @@ def fit(
     try:
         whole = sort or description.layout.time is not None  # steps are counted from row to row
         parts = cut_in_parts(sources, sort=whole)
+        choice = None
+        if description.history is not None:
+            choice = choose_history(description, sampled_runs(description, parts, sort=sort))
+            description = description.with_history(choice.outputs, choice.delay)
         before = None if into is None else into.decoder
         known = Digests() if before is None else before.evidence
         learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)
@@ -253,6 +265,7 @@ def fit(
             collected.stopped = True  # threads that still read end soon
         learning.finish(learnt)
         decoder, report = learnt.decoder, learnt.report
+        report.history = choice
         report.require_rows()
         seen = report.context_range
         if into is not None and before is not None:
@@ -363,9 +376,20 @@ def listed(logs: PathLike | Sequence[PathLike]) -> list[str]:
         raise InputError(f"logs are given by their paths: {error}") from None
 
 
+def _history(saved: list[int] | None) -> History | None:
+    if saved is None:
+        return None
+    outputs, inputs, delay = map(int, saved)
+    return History(outputs, inputs, delay)
+
+
 def _nothing(report: LogReport, only: str | None) -> str:
     if only is not None and report.transitions:
         return f"no machine in the logs is called '{only}'"
+    if report.short:
+        return (
+            f"all {report.short} episodes are shorter than the history: there is nothing to learn"
+        )
     bad = f", {report.bad_rows} of them bad" if report.bad_rows else ""
     first = "".join(f"; {places[0]}: {reason}" for reason, places in report.first_bad.items())
     return (

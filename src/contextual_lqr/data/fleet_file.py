@@ -1,6 +1,7 @@
 """Reading `fleet.toml`:
 
     [states], [inputs], [contexts]    names, in order, each with its unit and bounds
+    [outputs], [measured]             what is measured instead of a state, and disturbances
     [context_map]                     kind "features" or "block"
     [task]                            horizon, start
     [cost]                            Q, R, final_Q, target
@@ -28,10 +29,12 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import as_symmetric, read_only, require, require_semi_definite
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
 from contextual_lqr.context.expressions import RESERVED, as_float
-from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, Quantity
+from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, History, Quantity
 from contextual_lqr.data.known_dynamics import known_row
 from contextual_lqr.data.layout import LOGS_FIELDS, TABLE_FIELDS, read_layout
+from contextual_lqr.data.outputs_table import read_states
 from contextual_lqr.data.prior_table import read_prior, read_scales
+from contextual_lqr.data.targets import read_targets
 from contextual_lqr.data.toml_errors import Place, TomlErrors, parse_toml
 from contextual_lqr.errors import ContextError
 
@@ -40,6 +43,8 @@ TEMPLATE = files(__package__).joinpath("template.toml").read_text(encoding="utf-
 
 _TABLES: dict[str, tuple[str, ...] | None] = {
     "states": None,  # any names
+    "outputs": None,
+    "measured": None,
     "inputs": None,
     "contexts": None,
     "context_map": ("kind", "features", "C", "D"),
@@ -52,7 +57,7 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "columns": None,
     "table": TABLE_FIELDS,
 }
-_OPTIONAL = ("known", "prior", "logs", "columns", "table")
+_OPTIONAL = ("states", "outputs", "measured", "known", "prior", "logs", "columns", "table")
 _KINDS = {"features": ("features",), "block": ("C", "D")}
 
 
@@ -64,19 +69,20 @@ class FleetFile:
         self.errors = TomlErrors(name, text)
         self.content = parse_toml(text, name)
 
-    def description(self, horizon: int | None) -> FleetDescription:
+    def description(self, horizon: int | None, history: History | None = None) -> FleetDescription:
         """What the text describes; everything that is wrong with it is raised as one error."""
         self._check_tables()
-        self.states, self.inputs, self.contexts = (
-            self._quantities(kind) for kind in ("states", "inputs", "contexts")
-        )
+        self.inputs, self.contexts = (self.quantities(kind) for kind in ("inputs", "contexts"))
+        self.made = read_states(self, history)
+        self.states, self.declared = self.made.states, self.made.declared
         layout = read_layout(self)
         self._check_names(layout.machine or "machine")
         context_map = self._context_map()
         horizon = self._horizon(horizon)
         noise_level, regularisation = self._learning()
-        Q, R = self._weights("Q", self.states), self._weights("R", self.inputs)
-        final_Q = self._weights("final_Q", self.states) if "final_Q" in self.table("cost") else Q
+        Q, R = self._weights("Q", self.declared), self._weights("R", self.inputs)
+        final_Q = self._weights("final_Q", self.declared) if "final_Q" in self.table("cost") else Q
+        Q, final_Q = self.made.spread(Q), self.made.spread(final_Q)
         start, targets = self._start(), self._targets(horizon)
         known = {} if context_map is None else self._known(context_map)
         scales = read_scales(self, regularisation)
@@ -90,7 +96,7 @@ class FleetFile:
             contexts=self.contexts,
             context_map=context_map,
             horizon=horizon,
-            start=read_only(start),
+            start=read_only(self.made.at_rest(start)),
             Q=read_only(Q),
             final_Q=read_only(final_Q),
             R=read_only(R),
@@ -102,6 +108,8 @@ class FleetFile:
             prior=prior,
             scales=scales,
             layout=layout,
+            lags=self.made.lags,
+            history=self.made.history,
         )
 
     # -- tables and names --------------------------------------------------------------------------
@@ -125,15 +133,17 @@ class FleetFile:
                     what = f"{key} is unknown in [{name}]; it has {', '.join(fields)}"
                     self.errors.add((name, key), what)
 
-    def _quantities(self, kind: str) -> tuple[Quantity, ...]:
-        table = self.table(kind)
+    def quantities(self, kind: str, but: tuple[str, ...] = ()) -> tuple[Quantity, ...]:
+        """What a table declares, but for these keys of it."""
+        table = {name: about for name, about in self.table(kind).items() if name not in but}
         if not table and isinstance(self.content.get(kind), dict):
             self.errors.add((kind,), f"[{kind}] is empty: at least one is needed")
         return tuple(self._quantity(kind, name, about) for name, about in table.items())
 
     def _quantity(self, kind: str, name: str, about: Any) -> Quantity:
         place = (kind, name)
-        more = {"states": ("scale", "constant"), "inputs": ("scale",)}
+        more = {"states": ("scale", "constant"), "inputs": ("scale",), "measured": ("scale",)}
+        more["outputs"] = ("scale", "constant", "wraps")
         fields = ("unit", "low", "high", *more.get(kind, ()))
         if isinstance(about, str):  # position = "m" is short for { unit = "m" }
             about = {"unit": about}
@@ -152,17 +162,21 @@ class FleetFile:
             self.errors.add(place, f"the unit of {name} must be text, not {shown(unit)}")
         if not isinstance(constant, bool):
             self.errors.add(place, f"constant must be true or false, not {shown(constant)}")
-        scale = about.get("scale")
-        if scale is not None:
-            scale = self.number(place, f"scale of {name}", scale, positive=True)
-        return Quantity(name, str(unit), low, high, constant is True, scale)
+        scale, wraps = (
+            None
+            if (x := about.get(key)) is None
+            else self.number(place, f"{key} of {name}", x, positive=True)
+            for key in ("scale", "wraps")
+        )
+        return Quantity(name, str(unit), low, high, constant is True, scale, wraps)
 
     def _check_names(self, machine_column: str) -> None:
         columns = ("episode", "step", "machine", machine_column)
         seen: dict[str, str] = dict.fromkeys(columns, "a column of every log")
         for kind in ("states", "inputs", "contexts"):
             for one in getattr(self, kind):
-                place = (kind, one.name)
+                table = self.made.tables.get(one.name, kind) if kind == "states" else kind
+                place = (table, one.name)
                 if not re.fullmatch(r"[^\W\d]\w*", one.name):
                     what = "is no name: letters, digits and _ make one"
                     self.errors.add(place, f"{one.name!r} {what}")
@@ -230,21 +244,21 @@ class FleetFile:
         """The rows of Θ that [known] and the constant states give."""
         names = [one.name for one in self.states]
         table, rows = self.table("known"), {}
-        equations = {one.name: one.name for one in self.states if one.constant}
+        equations = dict(self.made.equations)
         for name, text in table.items():
             place = ("known", name)
             if name not in names:
                 what = f"there is no state '{name}'; the states are {', '.join(names)}"
                 self.errors.add(place, what)
             elif name in equations:
-                self.errors.add(place, f"'{name}' is constant: that is known already")
+                self.errors.add(place, f"what '{name}' will be is known already")
             elif not isinstance(text, str):
                 self.errors.add(place, f"{name} must be an equation as text, not {shown(text)}")
             else:
                 equations[name] = text
         inputs = [one.name for one in self.inputs]
         for name, text in equations.items():
-            place = ("known" if name in table else "states", name)
+            place = ("known" if name in table else self.made.tables.get(name, "outputs"), name)
             with self.errors.at(place, f"the next {name}: "):
                 row = known_row(text, names, inputs, self.contexts, context_map)
                 rows[names.index(name)] = row
@@ -266,9 +280,9 @@ class FleetFile:
 
     def _start(self) -> Array:
         place, given = ("task", "start"), self.table("task").get("start", {})
-        default = {one.name: float(one.constant) for one in self.states}
+        default = {one.name: float(one.constant) for one in self.declared}
         start = self._vector(place, "start", given, default)
-        for one, value in zip(self.states, start, strict=True):
+        for one, value in zip(self.declared, start, strict=True):
             if one.constant and value != 1:
                 self.errors.add(place, f"{one.name} is constant, 1, but starts at {value:g}")
             elif not one.low <= value <= one.high:
@@ -315,10 +329,12 @@ class FleetFile:
             self.errors.add(place, f"target must be the name of a file, not {shown(file)}")
         elif targets is None:
             with self.errors.at(place):
-                targets = _read_targets(self.folder / file, self.states)
+                targets = read_targets(self.folder / file, self.declared)
         if targets is not None and len(targets) != horizon:
             self.errors.add(place, f"target has {len(targets)} rows, but the horizon is {horizon}")
-        return targets
+        if targets is None:
+            return None
+        return np.pad(targets, ((0, 0), (0, len(self.states) - targets.shape[1])))
 
     def _learning(self) -> tuple[float, float | None]:
         """The noise level, and the regularisation if it is given."""
@@ -371,19 +387,3 @@ class FleetFile:
 
 def _widths(rows: list[Any]) -> str:
     return ", ".join(sorted({str(len(row)) for row in rows}))
-
-
-def _read_targets(path: Path, states: tuple[Quantity, ...]) -> Array:
-    """One row a step, a column for each state that has a target; 0 for the others."""
-    from contextual_lqr.data.sources import read_numbers
-
-    table = read_numbers(path)
-    known = {one.name: i for i, one in enumerate(states) if not one.constant}
-    names = [name for name in table if name != "step"]
-    unknown = [name for name in names if name not in known]
-    require(not unknown, f"{path} has columns that are not states: {', '.join(unknown)}")
-    require(names, f"{path} has no column that is a state")
-    targets = np.zeros((len(table[names[0]]), len(states)))
-    for name in names:
-        targets[:, known[name]] = table[name]
-    return targets

@@ -23,6 +23,7 @@ from contextual_lqr.belief.evidence import LIMIT, Digests, stretch_digests
 from contextual_lqr.checks import require
 from contextual_lqr.data.copies import SeenRows, copied_runs, long_runs
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.lagged import joined, teach_histories
 from contextual_lqr.data.screening import PLACES, BadRows, LogReport
 from contextual_lqr.data.sources import Part
 from contextual_lqr.data.transitions import LogReader, Transitions
@@ -63,6 +64,11 @@ class Learning:
     keep_bad: bool = False
     known: Digests = field(default_factory=Digests)
     seen: SeenRows = field(default_factory=SeenRows)
+
+    @property
+    def reaches_back(self) -> bool:
+        """Whether states are histories."""
+        return any(lag for _, lag in self.description.lags)
 
     def part(
         self,
@@ -170,10 +176,9 @@ class Learning:
             return
         starts = np.flatnonzero(np.diff(batch.stretch, prepend=-1))
         digests, known = self._known(learnt, batch.hashes(), starts)
-        if known.any():
-            learnt.report.repeated += int(np.count_nonzero(known))
-            batch = batch[~known]
-        self._teach(learnt, self._without_copies(learnt, [batch])[0], digests)
+        learnt.report.repeated += int(np.count_nonzero(known))
+        known |= self._copies(learnt, [batch], known)
+        self._teach(learnt, batch, digests, known)
 
     def _learn_whole(self, learnt: Learnt, held: Held) -> None:
         """Learn what is new of one stretch."""
@@ -182,33 +187,31 @@ class Learning:
         hashes = np.concatenate([batch.hashes() for batch in held])
         digests, known = self._known(learnt, hashes, np.zeros(1, np.int64))
         learnt.report.repeated += int(np.count_nonzero(known))
-        new = []
+        known |= self._copies(learnt, held, known)
+        if self.reaches_back:
+            self._teach(learnt, joined(held), digests, known)
+            return
         for batch in held:
-            new.append(batch[~known[: len(batch)]])
+            self._teach(learnt, batch, digests, known[: len(batch)])
             known = known[len(batch) :]
-        for batch in self._without_copies(learnt, new):
-            self._teach(learnt, batch, digests)
 
-    def _without_copies(self, learnt: Learnt, held: Held) -> Held:
-        """The transitions, successive ones, without runs of them that were there before."""
-        begins = np.concatenate([batch.begins for batch in held])
+    def _copies(self, learnt: Learnt, held: Held, known: Bool[Array, " n"]) -> Bool[Array, " n"]:
+        """Which of the new transitions, successive ones, are in runs that were there before."""
+        copied, report = np.zeros(len(known), bool), learnt.report
+        begins = np.concatenate([batch.begins for batch in held])[~known]
         if self.allow_repeats or not len(begins) or not (long := long_runs(begins)).any():
-            return held
-        hashes = np.concatenate([batch.contents() for batch in held if len(batch)])
-        copied, report = np.zeros(len(hashes), bool), learnt.report
-        edges = np.cumsum([0, *map(len, held)])
+            return copied
+        hashes = np.concatenate([batch.contents() for batch in held if len(batch)])[~known]
+        edges, new = np.cumsum([0, *map(len, held)]), np.flatnonzero(~known)
         for a, b in copied_runs(hashes, begins, (self.seen, learnt.seen)):
-            copied[a:b] = True
+            copied[new[a:b]] = True
             report.copied += b - a
             if len(report.first_copies) < PLACES:
-                of = int(np.searchsorted(edges, a, "right")) - 1
-                report.first_copies.append(
-                    f"{held[of].place(a - int(edges[of]))}: {b - a} transitions"
-                )
-        learnt.seen.add(hashes[long & ~copied])
-        return [
-            batch[~copied[a:b]] for batch, a, b in zip(held, edges[:-1], edges[1:], strict=True)
-        ]
+                of = int(np.searchsorted(edges, new[a], "right")) - 1
+                place = held[of].place(int(new[a] - edges[of]))
+                report.first_copies.append(f"{place}: {b - a} transitions")
+        learnt.seen.add(hashes[long & ~copied[new]])
+        return copied
 
     def _known(
         self, learnt: Learnt, hashes: UInt64[Array, " n"], starts: Int64[Array, " stretches"]
@@ -247,12 +250,23 @@ class Learning:
         known = passed < np.repeat(left, lengths)
         return digests[~known[ends]], known
 
-    def _teach(self, learnt: Learnt, batch: Transitions, digests: UInt64[Array, " n"]) -> None:
-        if len(batch):
-            batch.teach(learnt.decoder, digests)
-            learnt.episodes.update(batch.starting)
-        else:
+    def _teach(
+        self,
+        learnt: Learnt,
+        batch: Transitions,
+        digests: UInt64[Array, " n"],
+        known: Bool[Array, " rows"],
+    ) -> None:
+        """Learn what is not known; histories may reach back to what is."""
+        new = batch[~known] if known.any() else batch
+        if not len(new):
             learnt.decoder.evidence.add(digests)  # of copies, which are known from now on
+            return
+        learnt.episodes.update(new.starting)
+        if self.reaches_back:
+            learnt.report.short += teach_histories(batch, ~known, learnt.decoder, digests)
+        else:
+            new.teach(learnt.decoder, digests)
 
 
 def _elsewhere(

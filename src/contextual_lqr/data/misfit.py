@@ -191,7 +191,7 @@ class _Effects:
         context_map, count = self.fleet.decoder.context_map, len(self.factors)
 
         def unlikely(maps: Float[Array, "k p y"]) -> Float[Array, " k"]:
-            delta, size = self.fleet.against(i, self.test, maps)
+            delta, size = self.fleet.against(i, self.test, maps, self.fleet.telling)
             return np.asarray((delta + size).sum(1))
 
         found = least_context(context_map, unlikely, bounds)

@@ -23,6 +23,7 @@ few that agree best of all others, as long as these are not named.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -227,14 +228,26 @@ class Outliers:
         ]
         return delta / q, np.asarray(f_distribution.sf(delta / q, q, degrees))
 
+    @cached_property
+    def telling(self) -> list[int]:
+        """The rows of [A, B] that tell contexts apart: not those known to be the same for all."""
+        known, maps = self.decoder.known, self.factors.maps
+        same = {r for r, row in known.items() if not np.ptp(row @ maps, axis=0).any()}
+        return [r for r in range(self.factors.F.shape[2]) if r not in same]
+
     def against(
-        self, i: int, test: OutlierTest, maps: Float[Array, "k p y"]
-    ) -> tuple[Float[Array, "k d"], Float[Array, "k d"]]:
-        """δ and log|L Lᵀ| of machine i, if its context were one of these."""
+        self,
+        i: int,
+        test: OutlierTest,
+        maps: Float[Array, "k p y"],
+        rows: Sequence[int] | None = None,
+    ) -> tuple[Float[Array, "k rows"], Float[Array, "k rows"]]:
+        """δ and log|L Lᵀ| of machine i, if its context were one of these, in all rows or some."""
         R, F = self.factors.R[i], self.factors.F[i]
         found = [
             distances(R, F[:, r], one.belief(maps), self.noise(r, one.population.variances[0])[i])
             for r, one in enumerate(test.rows)
+            if rows is None or r in rows
         ]
         delta, size = (np.stack(part, 1) for part in zip(*found, strict=True))
         return delta, size

@@ -22,6 +22,8 @@ from contextual_lqr.files import open_beside, reporting
 if TYPE_CHECKING:
     import polars as pl
 
+    from contextual_lqr.data.history_choice import HistoryChoice
+
 PLACES = 5  # how many are named for each kind of fault
 
 Faults = dict[str, Array]  # reason -> a truth value for each row
@@ -173,6 +175,7 @@ class LogReport:
     repeated: int = 0  # transitions that were learnt before, and are left out
     copied: int = 0  # transitions of stretches that are in the logs twice, left out once
     first_copies: list[str] = field(default_factory=list)
+    short: int = 0  # episodes that are shorter than the history, and teach nothing
     first_splits: list[str] = field(default_factory=list)
     bad: dict[str, int] = field(default_factory=dict)
     first_bad: dict[str, list[str]] = field(default_factory=dict)
@@ -181,6 +184,7 @@ class LogReport:
     context_range: dict[str, tuple[float, float]] = field(default_factory=dict)
     quarantine: str | None = None
     tables: TableReport = field(default_factory=TableReport)
+    history: HistoryChoice | None = None  # what a sample says of it, if states are made of outputs
 
     @property
     def bad_rows(self) -> int:
@@ -189,7 +193,8 @@ class LogReport:
 
     def merge(self, later: LogReport) -> None:
         """Take in what was found in the part of the logs that comes next."""
-        for name in ("files", "rows", "transitions", "episodes", "splits", "repeated", "copied"):
+        counts = ("files", "rows", "transitions", "episodes", "splits", "repeated", "copied")
+        for name in (*counts, "short"):
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.first_splits = (self.first_splits + later.first_splits)[:PLACES]
         self.first_copies = (self.first_copies + later.first_copies)[:PLACES]

@@ -290,7 +290,7 @@ def _minari_frame(name: str, episode: Any, description: FleetDescription) -> pl.
 
     where = f"{name}, episode {episode.id}"
     observations, infos = episode.observations, episode.infos or {}
-    states = [one.name for one in description.states if not one.constant]
+    states = [one.name for one in description.declared if not one.constant]
     if isinstance(observations, dict):
         infos = observations | infos
         columns = [_looked_up(where, "observation", one, observations) for one in states]

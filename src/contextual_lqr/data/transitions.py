@@ -99,7 +99,7 @@ class Transitions:
         about, place = self.description, self.at - self.at[0]
         few = slice(int(self.at[0]), int(self.at[-1]) + 2)
         columns = {name: column[few] for name, column in self.rows.values.items()}
-        x = row_hashes([columns[name] for name in about.state_names])
+        x = row_hashes([columns[one.name] for one in about.declared])
         given = row_hashes([columns[name] for name in (*about.context_names, *about.input_names)])
         own = [x[place], given[place], x[place + 1], self.rows.step[self.at].astype(np.float64)]
         if self.rows.machine is not None:
@@ -109,7 +109,7 @@ class Transitions:
     def contents(self) -> UInt64[Array, " n"]:
         """A hash of each without its step: the same wherever in an episode it is."""
         few = slice(int(self.at[0]), int(self.at[-1]) + 2)
-        x = row_hashes([self.rows.values[name][few] for name in self.description.state_names])
+        x = row_hashes([self.rows.values[one.name][few] for one in self.description.declared])
         names = (*self.description.context_names, *self.description.input_names)
         own = [x[:-1], x[1:], *(self.rows.values[name][few][:-1] for name in names)]
         if self.rows.machine is not None:

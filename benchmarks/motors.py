@@ -1,0 +1,274 @@
+"""40 geared motors behind encoders of 4096 counts: from current and angle to controllers.
+
+    x = (angle, speed)      J speed' = kt current - b speed, exactly discretised at 10 ms
+    y = angle, to the nearest of 4096 counts a turn
+
+Logs are Parquet tables of machine, episode, step, angle, current and what the type plate says:
+inertia and friction. Two of 40 labels are swapped. `fit` is told of outputs, and finds history and
+delay itself. The controllers of 40 motors never tried are played on the true ones, and so is the
+LQR of each true motor behind a Kalman filter that knows it; both see the same encoder, the same
+torque noise and the same late inputs, 200 episodes each.
+
+    python benchmarks/motors.py [seeds]     writes its section of docs/measured/real-fleets.md
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from time import process_time
+from typing import NamedTuple
+
+import numpy as np
+import polars as pl
+from scipy.linalg import expm
+
+import contextual_lqr as clqr
+
+Array = np.ndarray
+PERIOD, TORQUE, COUNT = 0.01, 0.05, 2 * np.pi / 4096  # s, N m / A, rad
+INERTIA, FRICTION = (2.0, 8.0), (0.2, 1.0)  # 1e-4 kg m², 1e-3 N m s
+RIPPLE = 0.02  # A: white noise of the torque, as a current
+MOTORS, EPISODES, STEPS, PLAYED = 40, 4, 500, 200
+START, HORIZON, R = 0.2, 100, 0.02
+FIRST_SEED = 5000  # chosen with seeds below 10
+
+DESCRIPTION = f"""
+[outputs]
+angle = "rad"
+[inputs]
+current = {{ unit = "A", low = -20.0, high = 20.0 }}
+[contexts]
+inertia = {{ unit = "1e-4 kg m²", low = {INERTIA[0]}, high = {INERTIA[1]} }}
+friction = {{ unit = "1e-3 N m s", low = {FRICTION[0]}, high = {FRICTION[1]} }}
+[context_map]
+kind = "features"
+features = ["1", "1/inertia", "friction/inertia"]
+[task]
+horizon = {HORIZON}
+start = {{ angle = {START} }}
+[cost]
+Q = {{ angle = 1.0 }}
+R = [{R}]
+[learning]
+noise_level = 0.001
+"""
+
+
+class Motors(NamedTuple):
+    """True motors: x' = A x + B (current + ripple), the current `delay` samples late."""
+
+    A: Array  # (n, 2, 2)
+    B: Array  # (n, 2)
+    contexts: dict[str, Array]
+
+
+def motors(n: int, rng: np.random.Generator) -> Motors:
+    """Motors of the range, exactly discretised."""
+    contexts = {"inertia": rng.uniform(*INERTIA, n), "friction": rng.uniform(*FRICTION, n)}
+    A, B = np.zeros((n, 2, 2)), np.zeros((n, 2))
+    for k in range(n):
+        J, b = 1e-4 * contexts["inertia"][k], 1e-3 * contexts["friction"][k]
+        flow = np.array([[0, 1, 0], [0, -b / J, TORQUE / J], [0, 0, 0]])
+        step = expm(PERIOD * flow)
+        A[k], B[k] = step[:2, :2], step[:2, 2]
+    return Motors(A, B, contexts)
+
+
+def encoder(angle: Array) -> Array:
+    """What the encoder says."""
+    return COUNT * np.round(angle / COUNT)
+
+
+def log(fleet: Motors, delay: int, rng: np.random.Generator, steps: int = STEPS) -> pl.DataFrame:
+    """The logs of all motors, held loosely near 0 while set points jump."""
+    n = len(fleet.A)
+    x = np.zeros((n, EPISODES, 2))
+    x[..., 0] = rng.normal(size=(n, EPISODES))
+    wanted, late, columns = np.zeros((n, EPISODES)), [np.zeros((n, EPISODES))] * delay, []
+    for _ in range(steps):
+        y = encoder(x[..., 0])
+        jumps = rng.random((n, EPISODES)) < 0.1
+        wanted = np.where(jumps, rng.normal(size=(n, EPISODES)), wanted)
+        u = 0.3 * (wanted - y) + 0.2 * rng.normal(size=(n, EPISODES))
+        columns.append((y, u))
+        late.append(u)
+        x = advance(fleet, x, late.pop(0), rng)
+    y, u = np.array(columns).transpose(1, 2, 3, 0)  # (motors, episodes, steps)
+    motor, episode, step = np.indices(y.shape).reshape(3, -1)
+    named = {name: values[motor] for name, values in fleet.contexts.items()}
+    return pl.DataFrame(
+        {
+            "machine": [f"m{k}" for k in motor],
+            "episode": motor * EPISODES + episode,
+            "step": step,
+            "angle": y.ravel(),
+            "current": u.ravel(),
+            **named,
+        }
+    )
+
+
+def advance(fleet: Motors, x: Array, u: Array, rng: np.random.Generator) -> Array:
+    """A step of motors, (n, k, 2), under currents, (n, k)."""
+    push = (u + RIPPLE * rng.normal(size=u.shape))[..., None] * fleet.B[:, None]
+    return np.einsum("nij,nkj->nki", fleet.A, x) + push
+
+
+def swapped(fleet: Motors, rng: np.random.Generator) -> tuple[Motors, set[str]]:
+    """The fleet with two labels swapped, and which: of motors that differ by over a quarter."""
+    inertia = fleet.contexts["inertia"]
+    while True:
+        i, j = rng.choice(len(inertia), 2, replace=False)
+        if abs(np.log(inertia[i] / inertia[j])) > np.log(1.25):
+            break
+    contexts = {name: values.copy() for name, values in fleet.contexts.items()}
+    for values in contexts.values():
+        values[[i, j]] = values[[j, i]]
+    return fleet._replace(contexts=contexts), {f"m{i}", f"m{j}"}
+
+
+def costs(fleet: Motors, controller: object, delay: int, seed: int) -> Array:
+    """The mean cost of each motor's controller, in PLAYED episodes."""
+    rng, n = np.random.default_rng(seed), len(fleet.A)
+    x = np.zeros((n, PLAYED, 2))
+    x[..., 0] = START + COUNT * rng.uniform(-0.5, 0.5, size=(n, PLAYED))
+    late, total = [np.zeros((n, PLAYED))] * delay, np.zeros((n, PLAYED))
+    for t in range(HORIZON):
+        total += x[..., 0] ** 2
+        if t < HORIZON - 1:
+            u = controller(t, encoder(x[..., 0]))
+            total += R * u**2
+            late.append(u)
+            x = advance(fleet, x, late.pop(0), rng)
+    return total.mean(1)
+
+
+class Learnt:
+    """Gains of histories, on many motors and episodes at once."""
+
+    def __init__(self, gains: Array, history: clqr.OutputHistory) -> None:
+        self.gains, self.history, self.x = gains, history, np.zeros(0)
+
+    def __call__(self, t: int, y: Array) -> Array:
+        n = self.history.n
+        if t == 0:
+            self.x = np.concatenate(
+                (np.repeat(y[..., None], n, -1), np.zeros((*y.shape, self.history.past_inputs))), -1
+            )
+        else:
+            outputs, inputs = self.x[..., : n - 1], self.x[..., n:-1]
+            parts = (y[..., None], outputs, self.u[..., None], inputs)
+            self.x = np.concatenate(parts, -1)[..., : self.history.state_size]
+        self.u = np.einsum("nj,nkj->nk", self.gains[:, t, 0], self.x)
+        return self.u
+
+
+class Best:
+    """The LQR of each true motor, behind a Kalman filter that knows it."""
+
+    def __init__(self, fleet: Motors, delay: int) -> None:
+        n, d = len(fleet.A), 2 + delay
+        self.A, self.B = np.zeros((n, d, d)), np.zeros((n, d))
+        self.A[:, :2, :2] = fleet.A
+        if delay:  # the state holds the currents under way, oldest first
+            self.A[:, :2, 2] = fleet.B
+            self.A[:, range(2, d - 1), range(3, d)] = 1
+            self.B[:, -1] = 1
+        else:
+            self.B[:, :2] = fleet.B
+        Q = np.zeros((HORIZON, d, d))
+        Q[:, 0, 0] = 1
+        cost = clqr.QuadraticCost(Q, np.full((HORIZON - 1, 1, 1), R))
+        self.K = clqr.solve(clqr.LinearSystem(self.A, self.B[..., None]), cost).policy.gains
+        W, V = np.zeros((n, d, d)), COUNT**2 / 12
+        W[:, :2, :2] = RIPPLE**2 * fleet.B[:, :, None] * fleet.B[:, None]
+        S = np.zeros((n, d, d))
+        S[:, 0, 0] = V
+        self.L = []
+        for _ in range(HORIZON):
+            L = S[:, :, 0] / (S[:, :1, 0] + V)
+            self.L.append(L)
+            S = S - L[:, :, None] * S[:, :1]
+            S = self.A @ S @ self.A.transpose(0, 2, 1) + W
+        self.x = np.zeros(0)
+
+    def __call__(self, t: int, y: Array) -> Array:
+        if t == 0:
+            self.x = np.zeros((*y.shape, self.A.shape[1]))
+            self.x[..., 0] = y
+        self.x = self.x + self.L[t][:, None] * (y - self.x[..., 0])[..., None]
+        u = np.einsum("nj,nkj->nk", self.K[:, t, 0], self.x)
+        self.x = np.einsum("nij,nkj->nki", self.A, self.x) + u[..., None] * self.B[:, None]
+        return u
+
+
+class Result(NamedTuple):
+    """One seed and delay."""
+
+    excess: Array
+    trusted: Array
+    inside: int  # how many true mean costs lie in their interval
+    found: int  # the delay
+    history: int
+    named: set[str]
+    odd: set[str]
+    seconds: float
+
+
+def run(seed: int, delay: int, steps: int = STEPS, alarm: bool = True) -> Result:
+    """Logs, fit, 40 controllers, and what they cost."""
+    rng = np.random.default_rng(seed)
+    before = process_time()
+    fleet = motors(MOTORS, rng)
+    labelled, odd = swapped(fleet, rng)
+    table = log(fleet, delay, rng, steps)
+    motor = np.array([int(one[1:]) for one in table["machine"].unique(maintain_order=True)])
+    many = len(table) // MOTORS
+    table = table.with_columns(
+        **{n: np.repeat(v[motor], many) for n, v in labelled.contexts.items()}
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "motors.parquet"
+        table.write_parquet(path)
+        about = clqr.FleetDescription.parse(DESCRIPTION)
+        fitted = clqr.fit(about, path, alarm=alarm, robust=alarm, workers=1)
+    new = motors(MOTORS, rng)
+    about = fitted.description
+    certificates = clqr.certify_many(
+        fitted.decoder, new.contexts, about.cost, about.start, bounds=False, rng=rng
+    )
+    gains = np.stack([one.policy.gains for one in certificates])
+    history = about.output_history
+    assert history is not None
+    paid = costs(new, Learnt(gains, history), delay, seed)
+    best = costs(new, Best(new, delay), delay, seed)
+    trusted = np.array([one.verdict == "trust" for one in certificates])
+    ends = np.array([(one.lower.searched, one.upper.searched) for one in certificates])
+    extra = HORIZON * COUNT**2 / 12  # the model's cost is of what the encoder says
+    inside = int(((ends[:, 0] <= paid + extra) & (paid + extra <= ends[:, 1])).sum())
+    named = {one.label for one in fitted.alarm.named} if fitted.alarm else set()
+    kept = about.history
+    assert kept is not None
+    return Result(
+        paid / best - 1,
+        trusted,
+        inside,
+        kept.delay,
+        kept.outputs,
+        named,
+        odd,
+        process_time() - before,
+    )
+
+
+if __name__ == "__main__":
+    for seed in map(int, sys.argv[1].split(",")):
+        for delay in map(int, sys.argv[2].split(",")):
+            one = run(seed, delay)
+            print(
+                f"seed {seed} delay {delay}: found {one.found}, history {one.history}, median "
+                f"{np.median(one.excess):.4f} worst {one.excess.max():.4f}, trusted "
+                f"{one.trusted.sum()}, bad {(one.excess[one.trusted] > 0.05).sum()}, inside "
+                f"{one.inside}, named {one.named}, odd {one.odd}, {one.seconds:.1f} s",
+                flush=True,
+            )

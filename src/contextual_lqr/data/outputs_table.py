@@ -1,0 +1,105 @@
+"""Reading [outputs] and [measured] of `fleet.toml`: what is measured, and the state made of it.
+
+The columns of a log are those that are declared: states, disturbances, outputs. The states are
+these and, of outputs and inputs, what they were some steps ago: `angle_2` is the angle two steps
+before. The next value of what is past is known, and a disturbance is expected to stay as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.data.description import AUTO, History, Quantity
+
+if TYPE_CHECKING:
+    from contextual_lqr.data.fleet_file import FleetFile
+
+_KEYS = ("history", "input_history", "delay")
+_MOST = 1000  # steps
+_PROVISIONAL = 4  # outputs, until the logs say how many
+
+
+class States(NamedTuple):
+    """The states of a description, and which of them are columns of a log."""
+
+    states: tuple[Quantity, ...]
+    lags: tuple[tuple[str, int], ...]  # of each state its column, and how many steps ago
+    tables: dict[str, str]  # where what is declared stands in the file
+    equations: dict[str, str]  # what is known of the next values
+    history: History | None
+
+    @property
+    def declared(self) -> tuple[Quantity, ...]:
+        """Those that are what they are now: the first."""
+        now = zip(self.states, self.lags, strict=True)
+        return tuple(one for one, (_, lag) in now if lag == 0)
+
+    def at_rest(self, declared: Array) -> Array:
+        """The whole state, of a machine that has stood there for long without inputs."""
+        values = dict(zip((one.name for one in self.declared), declared, strict=True))
+        return np.array([values.get(column, 0.0) for column, _ in self.lags])
+
+    def spread(self, weights: Array) -> Array:
+        """Weights of what is declared as weights of all states: the past costs nothing."""
+        k, d = len(weights), len(self.states)
+        whole = np.zeros((d, d))
+        whole[:k, :k] = weights
+        return whole
+
+
+def read_states(file: FleetFile, given: History | None) -> States:
+    """[states], [measured] and [outputs]; the history `given`, if any, is the one."""
+    plain = file.quantities("states")
+    disturbances = file.quantities("measured")
+    outputs = file.quantities("outputs", but=_KEYS)
+    fixed = tuple(one for one in outputs if one.constant)
+    outputs = tuple(one for one in outputs if not one.constant)
+    declared = plain + fixed + disturbances + outputs
+    if not declared:
+        what = "the table [states] is missing, or [outputs] if not the whole state is measured"
+        file.errors.add(("states",), what)
+    tables = dict.fromkeys((one.name for one in plain), "states")
+    tables |= dict.fromkeys((one.name for one in disturbances), "measured")
+    tables |= dict.fromkeys((one.name for one in fixed + outputs), "outputs")
+    equations = {one.name: one.name for one in (*disturbances, *declared) if one.constant}
+    equations |= {one.name: one.name for one in disturbances}
+    states, lags = list(declared), [(one.name, 0) for one in declared]
+    history = None
+    if "outputs" in file.content:
+        history = _history(file, given)
+        past = history.input_history - 1 + history.delay
+        for many, steps in ((outputs, history.outputs - 1), (file.inputs, past)):
+            for lag in range(1, steps + 1):
+                for one in many:
+                    states.append(replace(one, name=f"{one.name}_{lag}", wraps=None))
+                    lags.append((one.name, lag))
+                    before = one.name if lag == 1 else f"{one.name}_{lag - 1}"
+                    equations[f"{one.name}_{lag}"] = before
+    return States(tuple(states), tuple(lags), tables, equations, history)
+
+
+def _history(file: FleetFile, given: History | None) -> History:
+    table = file.table("outputs")
+    asked = {key: _count(file, key, table.get(key), 0 if key == "delay" else 1) for key in _KEYS}
+    if given is not None:
+        return given
+    auto = tuple(key for key in ("history", "delay") if asked[key] == AUTO)
+    n = _PROVISIONAL if asked["history"] == AUTO else int(asked["history"])
+    r = n if asked["input_history"] == AUTO else int(asked["input_history"])
+    delay = 0 if asked["delay"] == AUTO else int(asked["delay"])
+    return History(n, r, delay, auto, asked["input_history"] != AUTO)
+
+
+def _count(file: FleetFile, key: str, value: Any, least: int) -> int | str:
+    if value is None or (value == AUTO and key != "input_history"):
+        return AUTO
+    if type(value) is int and least <= value <= _MOST:
+        return value
+    words = "" if key == "input_history" else ' or "auto"'
+    what = f"{key} must be a whole number from {least} to {_MOST}{words}, not {value!r}"
+    file.errors.add(("outputs", key), what)
+    return AUTO

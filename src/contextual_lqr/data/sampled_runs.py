@@ -1,0 +1,68 @@
+"""A sample of the logs, small enough to be looked at whole: runs of steps of some machines."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.lagged import unwrapped
+from contextual_lqr.data.sources import Part
+from contextual_lqr.data.transitions import LogReader, Transitions
+
+_PARTS = 4  # of the logs that are read
+_MACHINES = 100
+_STEPS = 4000  # of a machine
+
+
+@dataclass(frozen=True)
+class Run:
+    """Successive rows of one machine, its columns by name; inputs are one fewer than the rest."""
+
+    machine: str
+    context: dict[str, float]
+    columns: dict[str, Array]
+
+    def __len__(self) -> int:
+        """The number of steps."""
+        return len(next(iter(self.columns.values()))) - 1
+
+
+def sampled_runs(
+    about: FleetDescription, parts: Sequence[Part], *, sort: bool = False
+) -> list[Run]:
+    """Runs of up to a hundred machines, out of up to four parts of the logs."""
+    places = np.unique(np.linspace(0, len(parts) - 1, min(len(parts), _PARTS)).astype(int))
+    found: list[Run] = []
+    for place in places.tolist():
+        steps: dict[str, int] = {}  # of each machine
+        for batch in LogReader(about, parts[place], sort=sort).transitions():
+            for run in _runs(about, batch):
+                taken = steps.get(run.machine, 0)
+                room = len(steps) < _MACHINES // len(places) or run.machine in steps
+                if room and taken < _STEPS:
+                    steps[run.machine] = taken + len(run)
+                    found.append(run)
+    return found
+
+
+def _runs(about: FleetDescription, batch: Transitions) -> list[Run]:
+    continues = batch.follows & ~batch.begins
+    starts = np.flatnonzero(~continues)
+    ends = np.append(starts[1:], len(batch))
+    machines, rows = batch.machines(), batch.rows
+    values = dict(rows.values)
+    for one in about.declared:
+        if one.wraps is not None:
+            values[one.name] = unwrapped(values[one.name], batch.at, continues, one.wraps)
+    names = [one.name for one in about.declared] + list(about.input_names)
+    labels, runs = machines[starts].text, []
+    for start, end, label in zip(starts.tolist(), ends.tolist(), labels, strict=True):
+        first, last = int(batch.at[start]), int(batch.at[end - 1]) + 2
+        context = {name: float(values[name][first]) for name in about.context_names}
+        columns = {name: np.array(values[name][first:last], float) for name in names}
+        runs.append(Run(label, context, columns))
+    return runs
