@@ -38,6 +38,9 @@ def findings_of(decoder: Decoder) -> tuple[Finding, ...]:
             found = misspecification(*told, known=decoder.known)
         else:
             found = of_one_law(*told)
+            if decoder.known:
+                every = misspecification(*told, known=decoder.known)
+                found += [one for one in every if one.kind == "known row"]
         kept["findings"] = tuple(one for one in found if one.kind != "machines differ")
     found_before: tuple[Finding, ...] = kept.get("findings", ())
     return found_before

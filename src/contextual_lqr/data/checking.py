@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.fitting import PathLike, described, listed
-from contextual_lqr.data.history_choice import choose_history
+from contextual_lqr.data.fitting import PathLike, described, listed, with_history
 from contextual_lqr.data.learning import Learning
-from contextual_lqr.data.sampled_runs import sampled_runs
 from contextual_lqr.data.screening import LogReport
 from contextual_lqr.data.sources import as_one_part, find_sources
 from contextual_lqr.data.survey import LogSurvey, Surveyor
@@ -23,10 +21,7 @@ def survey_logs(
 ) -> LogSurvey:
     """Read logs, report what is wrong, and say what is in them; options as in `fit`."""
     description, part = described(description), as_one_part(find_sources(listed(logs)))
-    choice = None
-    if description.history is not None:
-        choice = choose_history(description, sampled_runs(description, [part], sort=sort))
-        description = description.with_history(choice.outputs, choice.delay)
+    description, choice = with_history(description, [part], sort)
     surveyor, learning = Surveyor(description), Learning(description, sort=sort)
     told = None if progress is None else lambda _, share: progress(share)
     learnt, _ = learning.part(part, told, surveyor.look)

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -23,13 +22,14 @@ from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence import Digests
 from contextual_lqr.checks import require
+from contextual_lqr.data.collector import Collector
 from contextual_lqr.data.description import FleetDescription, History
-from contextual_lqr.data.history_choice import choose_history
+from contextual_lqr.data.history_choice import HistoryChoice, choose_history
 from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
 from contextual_lqr.data.sampled_runs import sampled_runs
-from contextual_lqr.data.screening import BadRows, LogReport, Quarantine, joined_ranges
-from contextual_lqr.data.sources import cut_in_parts, find_sources
+from contextual_lqr.data.screening import LogReport, Quarantine, joined_ranges
+from contextual_lqr.data.sources import Part, cut_in_parts, find_sources
 from contextual_lqr.data.table import KINDS
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
@@ -59,10 +59,13 @@ class FittedFleet(Displayed):
     report: LogReport | None = None
     alarm: MisfitReport | None = None
     stand_out: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # what logs of outputs say against the description
 
     @property
     def doubt(self) -> str:
         """Why no controller of this fleet can be trusted: too many machines stand out; or ""."""
+        if self.doubts:
+            return "; ".join(self.doubts)
         odd = len(self.stand_out)
         total = len({*self.decoder.machine_labels, *self.stand_out})
         if odd < 2 or odd <= MANY * total:
@@ -97,6 +100,7 @@ class FittedFleet(Displayed):
             "horizon": self.description.horizon,
             "context_range": {name: list(ends) for name, ends in self.context_range.items()},
             "stand_out": list(self.stand_out),
+            "doubts": list(self.doubts),
         }
         if (history := self.description.history) is not None:
             state["history"] = [history.outputs, history.input_history, history.delay]
@@ -141,7 +145,8 @@ class FittedFleet(Displayed):
             for key, (low, high) in dict(state["context_range"]).items()
         }
         stand_out = tuple(str(label) for label in state.get("stand_out", ()))
-        return cls(described, decoder, seen, stand_out=stand_out)
+        doubts = tuple(str(doubt) for doubt in state.get("doubts", ()))
+        return cls(described, decoder, seen, stand_out=stand_out, doubts=doubts)
 
     def _facts(self) -> dict[str, object]:
         seen = {name: f"{low:g} to {high:g}" for name, (low, high) in self.context_range.items()}
@@ -238,6 +243,9 @@ def fit(
         into is None or isinstance(into, FittedFleet),
         f"into takes a FittedFleet, such as FittedFleet.load makes, not {into!r}",
     )
+    if into is not None and description.history is not None and into.description.history:
+        found = into.description.history  # which is what "auto" stands for from now on
+        description = description.with_history(found.outputs, found.delay)
     if into is not None and (odd := into.description.differences(description, task=False)):
         raise InputError(
             f"the fleet to add to is described differently, in {', '.join(odd)}: it can learn only "
@@ -248,15 +256,12 @@ def fit(
     try:
         whole = sort or description.layout.time is not None  # steps are counted from row to row
         parts = cut_in_parts(sources, sort=whole)
-        choice = None
-        if description.history is not None:
-            choice = choose_history(description, sampled_runs(description, parts, sort=sort))
-            description = description.with_history(choice.outputs, choice.delay)
+        description, choice = with_history(description, parts, sort)
         before = None if into is None else into.decoder
         known = Digests() if before is None else before.evidence
         learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)
         work = learning.part
-        collected = _Collector([part.size for part in parts], bad, progress)
+        collected = Collector([part.size for part in parts], bad, progress)
         if not isinstance(workers, str):  # in this process, which can be told more often
             work = partial(work, told=collected.within)
         try:
@@ -285,7 +290,21 @@ def fit(
             bad.discard()
     gone = () if into is None else set(into.stand_out) - set(decoder.machine_labels)
     stand_out = tuple(one.label for one in misfit.named) + tuple(sorted(gone))
-    return FittedFleet(description, decoder, seen, report, misfit, tuple(dict.fromkeys(stand_out)))
+    doubts = [] if into is None else list(into.doubts)
+    if choice is not None and description.history is not None:
+        doubts += choice.doubts(description.history)
+    once = (tuple(dict.fromkeys(some)) for some in (stand_out, doubts))
+    return FittedFleet(description, decoder, seen, report, misfit, *once)
+
+
+def with_history(
+    description: FleetDescription, parts: Sequence[Part], sort: bool
+) -> tuple[FleetDescription, HistoryChoice | None]:
+    """What a sample of the logs says about history and delay, and the description with it."""
+    if description.history is None:
+        return description, None
+    choice = choose_history(description, sampled_runs(description, parts, sort=sort))
+    return description.with_history(choice.outputs, choice.delay), choice
 
 
 def _alarmed(
@@ -320,40 +339,6 @@ def _set_aside(
     left = decoder.without(named)
     left.episodes -= sum(episodes.get(label, 1) for label in named)
     return left, replace(misfit, set_aside=named)
-
-
-class _Collector:
-    """Writes the bad rows of parts in their order, however they arrive; counts what is done."""
-
-    def __init__(
-        self,
-        sizes: list[float],
-        quarantine: Quarantine | None,
-        progress: Callable[[float], None] | None,
-    ) -> None:
-        self._sizes, self._quarantine, self._progress = sizes, quarantine, progress
-        self._waiting: dict[int, list[BadRows]] = {}
-        self._next, self._done = 0, [0.0] * len(sizes)
-        self._lock, self.stopped = Lock(), False
-
-    def __call__(self, number: int, bad: list[BadRows]) -> None:
-        self.within(number, 1.0)
-        self._waiting[number] = bad
-        while self._next in self._waiting:
-            for some in self._waiting.pop(self._next):
-                if self._quarantine is not None:
-                    self._quarantine.add(some)
-            self._next += 1
-
-    def within(self, number: int, share: float) -> None:
-        """So much of a part has been read."""
-        if self.stopped:
-            raise InterruptedError
-        if self._progress is not None:
-            with self._lock:
-                self._done[number] = share
-                done = np.dot(self._done, self._sizes) / sum(self._sizes)
-                self._progress(min(round(float(done), 9), 1.0))
 
 
 def described(description: FleetDescription | PathLike) -> FleetDescription:
