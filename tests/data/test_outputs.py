@@ -5,7 +5,8 @@ import polars as pl
 import pytest
 
 import contextual_lqr as clqr
-from contextual_lqr.data import sources, transitions
+from contextual_lqr.data import TEMPLATE, check_logs, sources, transitions
+from contextual_lqr.data.contradictions import contradicted
 
 TEXT = """
 [outputs]
@@ -122,3 +123,92 @@ def test_an_episode_shorter_than_the_history_is_counted(tmp_path):
     table.filter(pl.col("step") < 4).write_csv(tmp_path / "none.csv")
     with pytest.raises(clqr.InputError, match="all 8 episodes are shorter than the history"):
         clqr.fit(clqr.FleetDescription.parse(FIXED), tmp_path / "none.csv")
+
+
+AUTO = TEXT.format(keys="")
+
+
+@pytest.mark.parametrize("delay", [0, 3])
+def test_delay_and_history_are_found_and_kept(delay, tmp_path):
+    table, _ = motor_log(np.random.default_rng(3), episodes=12, steps=60, delay=delay)
+    table.write_parquet(tmp_path / "motors.parquet")
+    fitted = clqr.fit(clqr.FleetDescription.parse(AUTO), tmp_path / "motors.parquet", alarm=False)
+    assert fitted.report.history.delays == {"current": delay}
+    assert fitted.description.history.delay == delay
+    errors = fitted.report.history.errors
+    n = fitted.description.history.outputs
+    assert n >= 2
+    assert errors[n] <= 1.1 * min(errors.values()) < errors[1]
+    fitted.save(tmp_path / "fleet.decoder")
+    again = clqr.FittedFleet.load(tmp_path / "fleet.decoder")
+    assert again.description.state_names == fitted.description.state_names
+    more = clqr.fit(
+        clqr.FleetDescription.parse(AUTO), tmp_path / "motors.parquet", into=again, alarm=False
+    )
+    assert more.decoder.rows == fitted.decoder.rows
+    assert check_logs(auto_file(tmp_path), tmp_path / "motors.parquet").history.delay == delay
+
+
+def auto_file(folder):
+    path = folder / "fleet.toml"
+    path.write_text(AUTO, encoding="utf-8")
+    return path
+
+
+def test_a_delay_beyond_what_is_declared_takes_the_trust_away(tmp_path):
+    table, _ = motor_log(np.random.default_rng(4), episodes=16, steps=80, delay=3)
+    table.write_parquet(tmp_path / "motors.parquet")
+    short = clqr.FleetDescription.parse(TEXT.format(keys="history = 2\ndelay = 0"))
+    fitted = clqr.fit(short, tmp_path / "motors.parquet", alarm=False)
+    assert fitted.doubt == "current acts 3 samples late, but delay = 0 is declared"
+    long = clqr.FleetDescription.parse(TEXT.format(keys="history = 4\ndelay = 0"))
+    assert clqr.fit(long, tmp_path / "motors.parquet", alarm=False).doubt == ""
+
+
+def test_outputs_that_tell_nothing_are_refused_and_an_encoder_that_wraps_is_seen(tmp_path):
+    table, _ = motor_log(np.random.default_rng(5), steps=80)
+    two = AUTO.replace('angle = "rad"', 'angle = "rad"\nother = "deg"')
+    for column, said in ((pl.lit(3.0), "'other' is 3"), (57.3 * pl.col("angle") + 1, "a copy of")):
+        table.with_columns(other=column).write_csv(tmp_path / "two.csv")
+        with pytest.raises(clqr.InputError, match=said):
+            clqr.fit(clqr.FleetDescription.parse(two), tmp_path / "two.csv")
+    slow = table.with_columns(angle=pl.col("angle") + 0.2 * pl.col("step"))
+    turned = slow.with_columns(angle=pl.col("angle") % 6.28)
+    slow.write_csv(tmp_path / "slow.csv")
+    turned.write_csv(tmp_path / "turned.csv")
+    about = clqr.FleetDescription.parse(FIXED)
+    wrong = clqr.fit(about, tmp_path / "turned.csv", alarm=False)
+    assert "as an encoder that begins anew" in wrong.doubt
+    told = FIXED.replace('angle = "rad"', 'angle = { unit = "rad", wraps = 6.28 }')
+    right = clqr.fit(clqr.FleetDescription.parse(told), tmp_path / "turned.csv", alarm=False)
+    assert right.doubt == ""
+    true = clqr.fit(about, tmp_path / "slow.csv", alarm=False)
+    context = {"inertia": 2.0}
+    rows = [one.decoder.system(context).A[0] for one in (right, true, wrong)]
+    assert np.abs(rows[0] - rows[1]).max() < 0.1 < np.abs(rows[2] - rows[1]).max()
+
+
+def test_what_is_wrong_with_outputs_is_said_with_its_line():
+    with pytest.raises(clqr.InputError, match="delay must be a whole number from 0 to 1000"):
+        clqr.FleetDescription.parse(TEXT.format(keys="delay = -1"))
+    with pytest.raises(clqr.InputError, match="what 'angle_1' will be is known already"):
+        clqr.FleetDescription.parse(FIXED + '[known]\nangle_1 = "2 * angle"\n')
+
+
+def test_a_known_equation_that_the_logs_contradict_is_named_with_its_size(tmp_path):
+    """A position integrates the force, too, which Euler's rule forgets."""
+    rng, rows = np.random.default_rng(6), []
+    for k in range(12):
+        mass, x, v = 1.0 + k % 4, rng.normal(), rng.normal()
+        for t in range(40):
+            force = rng.normal()
+            rows.append((f"c{k % 4}", k, t, x, v, force, mass))
+            x, v = x + 0.1 * v + 0.05 * force / mass, 0.95 * v + force / mass + 0.01 * rng.normal()
+            x += 0.001 * rng.normal()
+    names = ["machine", "episode", "step", "position", "velocity", "force", "mass"]
+    pl.DataFrame(rows, names, orient="row").write_csv(tmp_path / "carts.csv")
+    fitted = clqr.fit(clqr.FleetDescription.parse(TEMPLATE), tmp_path / "carts.csv", alarm=False)
+    (said,) = contradicted(fitted.description, fitted.decoder)
+    off = 0.05 * np.sqrt(np.mean([row[5] ** 2 / row[6] ** 2 for row in rows]))
+    assert said.startswith("the known equation of position is contradicted: off by")
+    assert np.isclose(float(said.split("off by ")[1].split(" m")[0]), off, rtol=0.05)

@@ -10,7 +10,14 @@ import numpy as np
 import polars as pl
 import pytest
 
-from contextual_lqr.data import DescriptionError, FleetDescription, LogReport, check_logs, fit
+from contextual_lqr.data import (
+    DescriptionError,
+    FleetDescription,
+    LogReport,
+    check_logs,
+    fit,
+    survey_logs,
+)
 from contextual_lqr.data import excel as excel_files
 from contextual_lqr.errors import InputError, MissingExtraError
 from fleet_logs import CARTS, DESCRIPTION, cart_rows, write
@@ -248,6 +255,33 @@ def test_a_table_of_contexts_that_is_not_there(tmp_path: Path) -> None:
     fleet = FleetDescription.parse(CARTS + '[logs]\ncontexts = "none.csv"', folder=tmp_path)
     with pytest.raises(InputError, match=r"no file .*none\.csv, which contexts of \[logs\] names"):
         check_logs(fleet, write(ROWS, tmp_path / "log.csv"))
+
+
+def test_outputs_may_stand_in_any_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """History and delay are found in such tables too, wherever the command is called."""
+    each = ROWS.select("machine", "mass").unique(maintain_order=True)
+    write_text(each, tmp_path / "machines.csv", separator=";", decimal=",")
+    log = write_text(
+        cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=60).drop("mass", "velocity"),
+        tmp_path / "log.csv",
+        headings={"position": "Weg [m]"},
+        separator=";",
+        decimal=",",
+    )
+    text = CARTS.partition("[states]")[0] + '[outputs]\nhistory = "auto"\nposition = "m"\n'
+    text += "[inputs]" + CARTS.partition("[inputs]")[2]
+    text = text.replace(CARTS.partition("[known]")[2].partition("[task]")[0], "\n# none\n")
+    text = text.replace("velocity = 0.1", "").replace("1.0,  }", "1.0 }")
+    text += '[columns]\nposition = "Weg [m]"\n[logs]\ncontexts = "machines.csv"\n'
+    (tmp_path / "fleet.toml").write_text(text)
+    monkeypatch.chdir(tmp_path.parent)
+    done = fit(tmp_path / "fleet.toml", log, alarm=False)
+    assert done.report is not None
+    assert done.report.bad_rows == 0
+    survey = survey_logs(tmp_path / "fleet.toml", log)
+    assert survey.report.history is not None
+    assert survey.history is not None
+    assert "the state is made of the last" in survey.history[0]
 
 
 # -- time ------------------------------------------------------------------------------------------

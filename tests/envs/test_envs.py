@@ -17,11 +17,12 @@ from contextual_lqr import (
     FeatureContext,
     InputError,
     LinearPolicy,
+    OutputHistory,
     QuadraticCost,
     Trajectory,
     trajectory_cost,
 )
-from contextual_lqr.envs import IDS, FleetEnv, rollout
+from contextual_lqr.envs import IDS, FleetEnv, OutputHistoryEnv, rollout
 from contextual_lqr.envs.inverted_pendulum import (
     CART,
     LENGTH,
@@ -278,3 +279,18 @@ def test_the_library_needs_no_extra_and_imports_none() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""
+
+
+def test_an_environment_of_outputs_shows_histories():
+    """A house and its history, played by a policy of that."""
+    env = gymnasium.make(IDS["heating"])
+    shown = env.observation_space["obs"].shape[0]
+    history = OutputHistory(outputs=shown, inputs=env.action_space.shape[0], n=2)
+    hidden = OutputHistoryEnv(env, history, range(shown))
+    steps = env.unwrapped.fleet.cost.horizon - 1
+    gains = np.random.default_rng(0).normal(size=(steps, history.inputs, history.state_size)) / 50
+    played = rollout(LinearPolicy(gains), hidden, seed=1)
+    x, u = played.trajectory.states, played.trajectory.inputs
+    again = history.trajectory(x[:, :shown], u)
+    assert np.array_equal(again.states, x[history.lost :])
+    assert hidden.observation_space.contains(hidden.reset(seed=2)[0])

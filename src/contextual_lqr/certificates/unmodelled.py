@@ -47,6 +47,9 @@ def findings_of(decoder: Decoder, cost: Cost | None = None) -> tuple[Finding, ..
             found += misspecification(*told, known=decoder.known)
         if not deviating:
             found += of_one_law(*told)
+            if decoder.known and not both:
+                every = misspecification(*told, known=decoder.known)
+                found += [one for one in every if one.kind == "known row"]
         kept["findings", both] = tuple(one for one in found if one.kind != "machines differ")
     found_before: tuple[Finding, ...] = kept.get(("findings", both), ())
     return found_before

@@ -20,6 +20,7 @@ from contextual_lqr.cli.options import (
 )
 from contextual_lqr.cli.terminal import Console, Progress, print_json, say
 from contextual_lqr.data import FittedFleet, fitting
+from contextual_lqr.data.contradictions import contradicted
 from contextual_lqr.data.sources import find_sources
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import locked, require_writable
@@ -100,10 +101,13 @@ def fit(
     backtested = backtest_fit(fleet)
     if as_json:
         found = facts(fleet.report, fleet.alarm) | backtested.as_dict()
+        found["contradicted"] = contradicted(fleet.description, fleet.decoder)
         print_json({"written": str(target), **found})
         return
     console, decoder = Console(), fleet.decoder
     say_report(console, fleet.report)
+    for sentence in contradicted(fleet.description, decoder):
+        say(console, sentence)
     say_alarm(console, fleet.alarm)
     if decoder.ignored_rows:
         say(console, f"{decoder.ignored_rows:,} rows are so large that rounding drowns the noise")

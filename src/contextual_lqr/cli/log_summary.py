@@ -11,6 +11,7 @@ from rich.table import Table
 from contextual_lqr.cli.terminal import Console, percent, say
 from contextual_lqr.data import FleetDescription, LogReport, MachineReport, MisfitReport
 from contextual_lqr.data.fitting import MOST_SET_ASIDE
+from contextual_lqr.data.history_choice import HistoryChoice
 
 _SHOWN = 8  # machines in the table
 
@@ -29,7 +30,9 @@ def say_description(console: Console, fleet: FleetDescription) -> None:
 
 
 def say_report(console: Console, report: LogReport) -> None:
-    """What was found in the logs."""
+    """What was found in the logs; of outputs, how late inputs act comes first."""
+    if report.history is not None:
+        _say_history(console, report.history)
     say(
         console,
         f"{report.rows:,} rows in {_count(report.files, 'log')}: "
@@ -47,6 +50,9 @@ def say_report(console: Console, report: LogReport) -> None:
         say(console, f"{_count(report.splits, 'gap')} of missing steps, which split episodes:")
         for place in report.first_splits:
             say(console, f"  {place}")
+    if report.short:
+        short = _count(report.short, "episode")
+        say(console, f"{short} shorter than the history, from which nothing is learnt")
     if report.repeated:
         say(console, f"{_count(report.repeated, 'transition')} learnt before, and left out")
     if report.copied:
@@ -58,6 +64,17 @@ def say_report(console: Console, report: LogReport) -> None:
             say(console, f"  {count:,}: {reason}, first in {report.first_bad[reason][0]}")
     if report.quarantine:
         say(console, f"they are in {report.quarantine}")
+
+
+def _say_history(console: Console, found: HistoryChoice) -> None:
+    for sentence in found.sentences:
+        say(console, sentence)
+    outputs = "output" if found.outputs == 1 else "outputs"
+    say(console, f"history   the last {found.outputs} {outputs}, delay {found.delay}")
+    if found.errors:
+        curve = ", ".join(f"{n}: {error:.3g}" for n, error in found.errors.items())
+        ahead = f"errors up to {found.steps} steps ahead, against outputs that stay"
+        say(console, f"          {ahead}: {curve}")
 
 
 def say_alarm(console: Console, alarm: MisfitReport) -> None:

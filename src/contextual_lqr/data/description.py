@@ -153,7 +153,9 @@ class FleetDescription:
         """The same fleet once the logs have told what was left to them."""
         assert self.history is not None
         found = self.history.found(outputs, delay)
-        return self.parse(self.text, targets=self.targets_now, horizon=self.horizon, history=found)
+        text, targets, horizon = self.text, self.targets_now, self.horizon
+        told = self.parse(text, targets=targets, horizon=horizon, history=found)
+        return replace(told, layout=self.layout)  # whose paths do not depend on where we are
 
     @property
     def targets_now(self) -> Float[Array, "H k"] | None:

@@ -1,54 +1,35 @@
-"""A first `fleet.toml` from a table, by asking nothing: what is a guess is marked as one.
-
-machine, episode, step, time     by their headings
-contexts                         numbers that stay the same in each machine, and differ between
-inputs                           by their headings or, failing that, what is hardest to predict
-states                           the other numbers
-features, noise, period, cost    from the rows themselves
-"""
+"""A first `fleet.toml` from a table, by asking nothing: what is a guess is marked as one."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.data.headings import INPUTS, is_label, name_for, split_unit, words_of
-from contextual_lqr.data.layout import Column, TableOptions
+from contextual_lqr.data.headings import name_for, split_unit
+from contextual_lqr.data.layout import TableOptions
 from contextual_lqr.data.table import Table, kind_of, opened
-from contextual_lqr.data.time_stamps import TimeStamps
+from contextual_lqr.data.table_guess import (
+    Guess,
+    choose_features,
+    find_machines,
+    find_moving,
+    find_order,
+    join_contexts,
+    looked_at,
+    residuals,
+    sizes,
+)
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
 
-if TYPE_CHECKING:
-    import polars as pl
-
-_ROWS = 200_000  # that are looked at
 _MARK = "# guess"
 _OFFSET = 1.05  # by which a law without a constant must be worse
-
-
-@dataclass
-class _Guess:
-    """What a table seems to hold; all by headings."""
-
-    log: str
-    numbers: dict[str, Array]
-    labels: dict[str, str] = field(default_factory=dict)  # machine, episode, step, time
-    machine: Array | None = None  # of each row
-    run: Array | None = None  # rows of one episode have one number
-    follows: Array | None = None  # whether each row goes on where the row before ends
-    period: float | None = None
-    contexts: dict[str, Array] = field(default_factory=dict)  # of each row
-    inputs: list[str] = field(default_factory=list)
-    states: list[str] = field(default_factory=list)
 
 
 def describe_table(log: str, contexts: str | None = None, *, folder: Path | None = None) -> str:
@@ -78,241 +59,40 @@ def describe_table(log: str, contexts: str | None = None, *, folder: Path | None
 
     try:
         with _opened(log) as table:
-            guess = _looked_at(log, table)
+            guess = looked_at(log, table)
             machines: Table | None = None
             if contexts is None:
-                _machine(guess, table)
+                find_machines(guess, table)
             else:
                 with _opened(contexts) as machines:
-                    _joined(guess, table, machines)
-            _order(guess, table)
+                    join_contexts(guess, table, machines)
+            find_order(guess, table)
     except pl.exceptions.NoDataError as error:
         raise InputError(f"there is nothing to describe in {error}") from None
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputError(f"cannot read {log}: {str(error).splitlines()[0]}") from None
-    _moving(guess, own_contexts=contexts is None)
+    find_moving(guess, own_contexts=contexts is None)
     return _written(guess, contexts, folder or Path())
 
 
-def _opened(path: str) -> Any:
+def _opened(path: str) -> AbstractContextManager[Table]:
     require_regular(path)
     return opened(os.path.basename(path), os.path.abspath(path), kind_of(path), TableOptions())
-
-
-# -- what is in the table --------------------------------------------------------------------------
-
-
-def _column(table: Table, heading: str, name: str = "value") -> pl.Series:
-    """A column; text as it is under the name of a label, else with its decimal commas read."""
-    return table.select({name: Column(heading)}).head(_ROWS).collect()[name]
-
-
-def _numbers(table: Table) -> dict[str, Array]:
-    """The columns that are numbers, nearly all of them."""
-    import polars as pl
-
-    found = {}
-    for heading in dict.fromkeys(one for one in table.headings if table.headings.count(one) == 1):
-        if not heading:
-            continue
-        raw = _column(table, heading)
-        if not (raw.dtype.is_numeric() or raw.dtype == pl.String):
-            continue
-        raw = raw.str.strip_chars() if raw.dtype == pl.String else raw
-        column = raw.cast(pl.Float64, strict=False)
-        if len(raw) and column.null_count() - raw.null_count() <= 0.05 * len(raw):
-            found[heading] = column.fill_null(math.nan).to_numpy()
-    return {heading: one for heading, one in found.items() if np.isfinite(one).any()}
-
-
-def _looked_at(log: str, table: Table) -> _Guess:
-    guess = _Guess(os.path.basename(log), _numbers(table))
-    for role in ("time", "episode", "step", "machine"):
-        for heading in table.headings:
-            if heading not in guess.labels.values() and is_label(heading, role):
-                guess.labels[role] = heading
-                break
-    return guess
-
-
-def _machine(guess: _Guess, table: Table) -> None:
-    """Machines by a heading or, failing that, by the first column of text that repeats."""
-    rows = max(map(len, guess.numbers.values()), default=0)
-    if "machine" not in guess.labels:
-        for heading in table.headings:
-            if heading in guess.numbers or heading in guess.labels.values() or not heading:
-                continue
-            text = _column(table, heading, "machine")
-            if 1 < text.n_unique() <= rows / 5:
-                guess.labels["machine"] = heading
-                break
-    if "machine" in guess.labels:
-        guess.machine = _codes(_column(table, guess.labels["machine"], "machine"))
-
-
-def _joined(guess: _Guess, table: Table, machines: Table) -> None:
-    """Machines by what both tables have, and their contexts."""
-    import polars as pl
-
-    both = [one for one in table.headings if one and one in machines.headings]
-    label = guess.labels.get("machine")
-    if not both:
-        raise InputError(
-            f"{guess.log} and {machines.name} have no heading in common, by which contexts could "
-            f"be joined: {', '.join(table.headings)}; {', '.join(machines.headings)}"
-        )
-    guess.labels["machine"] = label = label if label in both else both[0]
-    text = _column(table, label, "machine").cast(pl.String).str.strip_chars()
-    guess.machine = _codes(text)
-    names = _column(machines, label, "machine").cast(pl.String).str.strip_chars()
-    place = {name: i for i, name in enumerate(names.to_list())}
-    at = np.array([place.get(one, -1) for one in text.to_list()])
-    for heading, values in _numbers(machines).items():
-        if heading != label and len(np.unique(values)) > 1:
-            guess.contexts[heading] = np.where(at >= 0, values[at], np.nan)
-
-
-def _codes(labels: pl.Series) -> Array:
-    return np.asarray(labels.rank("dense").fill_null(0).to_numpy())
-
-
-def _order(guess: _Guess, table: Table) -> None:
-    """Which row follows which: by episode and step, or by time."""
-    import polars as pl
-
-    labels = guess.labels
-    for name in labels.values():
-        guess.numbers.pop(name, None)
-    rows = len(_column(table, table.headings[0])) if table.headings else 0
-    group = np.zeros(rows) if guess.machine is None else guess.machine
-    if "episode" in labels:
-        group = group + 1j * _codes(_column(table, labels["episode"], "episode"))
-    same = group[1:] == group[:-1]
-    if "time" in labels and not ("step" in labels and "episode" in labels):
-        stamps = TimeStamps(guess.log, labels["time"])
-        time = stamps.seconds(_column(table, labels["time"], "time"))
-        labels.pop("step", None)
-    elif "step" in labels:
-        text = _column(table, labels["step"]).cast(pl.String).str.strip_chars()
-        time = text.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
-        labels.pop("time", None)
-        if "episode" not in labels:  # a count that begins again is a clock of period 1
-            labels["time"] = labels.pop("step")
-    else:
-        raise InputError(
-            f"{guess.log} has no column of steps or time stamps that is known by its heading, "
-            f"such as 'step' or 'time'; it has {', '.join(table.headings)}"
-        )
-    ahead = np.diff(time)
-    forward = ahead[same & (ahead > 0)]
-    if not len(forward):
-        raise InputError(f"{guess.log}: no row has a later time than the row before it")
-    guess.period = float(f"{np.median(forward):.3g}")
-    guess.follows = same & (np.abs(ahead / guess.period - 1) < 0.5)
-    guess.run = np.cumsum(np.append(True, ~guess.follows))
-
-
-def _moving(guess: _Guess, *, own_contexts: bool) -> None:
-    """Contexts, inputs and states among the numbers."""
-    who = guess.machine if guess.machine is not None else guess.run
-    assert who is not None
-    for heading, values in list(guess.numbers.items()):
-        if np.nanmin(values) == np.nanmax(values):
-            del guess.numbers[heading]  # it says nothing
-        elif own_contexts and _constant_within(values, who):
-            guess.contexts[heading] = guess.numbers.pop(heading)
-    if not guess.contexts:
-        raise InputError(
-            f"no number of {guess.log} differs from machine to machine and stays the same in each: "
-            "a fleet needs such a context. If contexts are in another table, give it: --contexts"
-        )
-    if len(guess.numbers) < 2:
-        raise InputError(f"{guess.log} has no two columns of numbers that move: states and inputs")
-    numbers = guess.numbers
-    guess.inputs = [one for one in numbers if INPUTS & set(words_of(one))]
-    surprise = {one: _surprise(values, guess) for one, values in numbers.items()}
-    if not guess.inputs:
-        guess.inputs = [max(surprise, key=surprise.__getitem__)]
-    if len(guess.inputs) == len(numbers):
-        guess.inputs.remove(min(surprise, key=surprise.__getitem__))
-    guess.states = [one for one in numbers if one not in guess.inputs]
-
-
-def _constant_within(values: Array, who: Array) -> bool:
-    order = np.argsort(who, kind="stable")
-    v, same = values[order], np.diff(who[order]) == 0
-    return bool(np.all(~same | (v[1:] == v[:-1])))
-
-
-def _surprise(values: Array, guess: _Guess) -> float:
-    """How much of a column's variance the row before does not tell."""
-    assert guess.follows is not None
-    now, then = values[:-1][guess.follows], values[1:][guess.follows]
-    good = np.isfinite(now) & np.isfinite(then)
-    now, then = now[good], then[good]
-    if len(now) < 3 or now.std() == 0 or then.std() == 0:
-        return 1.0
-    return 1 - float(np.corrcoef(now, then)[0, 1]) ** 2
-
-
-# -- what the rows say -----------------------------------------------------------------------------
-
-
-def _features(guess: _Guess, names: Mapping[str, str]) -> tuple[list[str], list[Array]]:
-    """How each context enters, c or 1/c, by what predicts better; and their values."""
-    features, values = ["1"], [np.ones(len(next(iter(guess.numbers.values()))))]
-    for heading, c in guess.contexts.items():
-        choices = [(names[heading], c)]
-        if np.nanmin(c) > 0:
-            choices.insert(0, (f"1/{names[heading]}", 1 / c))
-        left = [_residual(guess, [*values, f]) for _, f in choices]
-        text, f = choices[int(np.argmin(left))]
-        features.append(text)
-        values.append(f)
-    return features, values
-
-
-def _residual(guess: _Guess, features: Sequence[Array]) -> float:
-    """The mean of the states' residuals over their sizes, of the law with these features."""
-    left = _residuals(guess, features, constant=True)
-    return float(np.mean(left / _sizes(guess, guess.states)))
-
-
-def _residuals(guess: _Guess, features: Sequence[Array], *, constant: bool) -> Array:
-    """The root mean square of what the law with these features leaves of each state."""
-    assert guess.follows is not None
-    moving = np.stack([guess.numbers[one] for one in (*guess.states, *guess.inputs)], 1)
-    moving = np.append(moving, np.ones((len(moving), 1)), 1) if constant else moving
-    at = np.flatnonzero(guess.follows)
-    at = at[:: max(len(at) // 20_000, 1)]
-    Z = np.concatenate([moving[at] * f[at, None] for f in features], 1)
-    after = moving[at + 1, : len(guess.states)]
-    good = np.isfinite(Z).all(1) & np.isfinite(after).all(1)
-    Z, after = Z[good], after[good]
-    sizes = np.sqrt(np.square(Z).mean(0)) if len(Z) else np.ones(Z.shape[1])
-    Z = Z / np.where(sizes > 0, sizes, 1)
-    theta = np.linalg.lstsq(Z, after, rcond=None)[0]
-    return np.asarray(np.sqrt(np.square(after - Z @ theta).mean(0)))
-
-
-def _sizes(guess: _Guess, names: Sequence[str]) -> Array:
-    sizes = np.array([np.nanstd(guess.numbers[one]) for one in names])
-    return np.where(sizes > 0, sizes, 1.0)
 
 
 # -- the text --------------------------------------------------------------------------------------
 
 
-def _written(guess: _Guess, contexts: str | None, folder: Path) -> str:
+def _written(guess: Guess, contexts: str | None, folder: Path) -> str:
     names: dict[str, str] = {}
     for heading in (*guess.states, *guess.inputs, *guess.contexts):
         names[heading] = name_for(heading, names.values())
-    features, values = _features(guess, names)
-    left = _residuals(guess, values, constant=True)
-    without = _residuals(guess, values, constant=False)
+    features, values = choose_features(guess, names)
+    left = residuals(guess, values, constant=True)
+    without = residuals(guess, values, constant=False)
     constant = bool((without > _OFFSET * left).any())
     noise = float(np.median(left if constant else without))
-    noise = noise if noise > 0 else 1e-9 * float(_sizes(guess, guess.states).max())
+    noise = noise if noise > 0 else 1e-9 * float(sizes(guess, guess.states).max())
     lines = [
         f"# From {guess.log}, by asking nothing: lines marked as a guess are one. Look at each.",
         "# `contextual-lqr new template.toml` writes a description with every field explained.",
@@ -355,7 +135,7 @@ def _written(guess: _Guess, contexts: str | None, folder: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _logs(guess: _Guess, contexts: str | None, folder: Path) -> list[str]:
+def _logs(guess: Guess, contexts: str | None, folder: Path) -> list[str]:
     lines = []
     if "machine" in guess.labels:
         lines.append(f"machine = {_text(guess.labels['machine'])} {_MARK}")
@@ -384,12 +164,12 @@ def _rounded(value: float, direction: int) -> str:
     return repr(float(f"{steps * unit:.3g}"))
 
 
-def _size(guess: _Guess, heading: str) -> str:
-    return repr(float(f"{_sizes(guess, [heading])[0]:.1g}"))
+def _size(guess: Guess, heading: str) -> str:
+    return repr(float(f"{sizes(guess, [heading])[0]:.1g}"))
 
 
-def _weight(guess: _Guess, heading: str) -> str:
-    return repr(float(f"{_sizes(guess, [heading])[0] ** -2:.1g}"))
+def _weight(guess: Guess, heading: str) -> str:
+    return repr(float(f"{sizes(guess, [heading])[0] ** -2:.1g}"))
 
 
 def _text(value: str) -> str:

@@ -27,12 +27,12 @@ from contextual_lqr.checks import require
 from contextual_lqr.data.collector import Collector
 from contextual_lqr.data.description import FleetDescription, History
 from contextual_lqr.data.designing import controller_for, design_many
-from contextual_lqr.data.history_choice import choose_history
+from contextual_lqr.data.history_choice import HistoryChoice, choose_history
 from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
 from contextual_lqr.data.sampled_runs import sampled_runs
 from contextual_lqr.data.screening import LogReport, Quarantine, joined_ranges
-from contextual_lqr.data.sources import cut_in_parts, find_sources
+from contextual_lqr.data.sources import Part, cut_in_parts, find_sources
 from contextual_lqr.data.table import KINDS
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.display import Displayed
@@ -64,10 +64,13 @@ class FittedFleet(Displayed):
     report: LogReport | None = None
     alarm: MisfitReport | None = None
     stand_out: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()  # what logs of outputs say against the description
 
     @property
     def doubt(self) -> str:
         """Why no controller of this fleet can be trusted: too many machines stand out; or ""."""
+        if self.doubts:
+            return "; ".join(self.doubts)
         odd = len(self.stand_out)
         total = len({*self.decoder.machine_labels, *self.stand_out})
         if odd < 2 or odd <= MANY * total:
@@ -143,6 +146,7 @@ class FittedFleet(Displayed):
             "horizon": self.description.horizon,
             "context_range": {name: list(ends) for name, ends in self.context_range.items()},
             "stand_out": list(self.stand_out),
+            "doubts": list(self.doubts),
         }
         if (history := self.description.history) is not None:
             state["history"] = [history.outputs, history.input_history, history.delay]
@@ -187,7 +191,8 @@ class FittedFleet(Displayed):
             for key, (low, high) in dict(state["context_range"]).items()
         }
         stand_out = tuple(str(label) for label in state.get("stand_out", ()))
-        return cls(described, decoder, seen, stand_out=stand_out)
+        doubts = tuple(str(doubt) for doubt in state.get("doubts", ()))
+        return cls(described, decoder, seen, stand_out=stand_out, doubts=doubts)
 
     def _facts(self) -> dict[str, object]:
         seen = {name: f"{low:g} to {high:g}" for name, (low, high) in self.context_range.items()}
@@ -284,6 +289,9 @@ def fit(
         into is None or isinstance(into, FittedFleet),
         f"into takes a FittedFleet, such as FittedFleet.load makes, not {into!r}",
     )
+    if into is not None and description.history is not None and into.description.history:
+        found = into.description.history  # which is what "auto" stands for from now on
+        description = description.with_history(found.outputs, found.delay)
     if into is not None and (odd := into.description.differences(description, task=False)):
         raise InputError(
             f"the fleet to add to is described differently, in {', '.join(odd)}: it can learn only "
@@ -294,10 +302,7 @@ def fit(
     try:
         whole = sort or description.layout.time is not None  # steps are counted from row to row
         parts = cut_in_parts(sources, sort=whole)
-        choice = None
-        if description.history is not None:
-            choice = choose_history(description, sampled_runs(description, parts, sort=whole))
-            description = description.with_history(choice.outputs, choice.delay)
+        description, choice = with_history(description, parts, whole)
         before = None if into is None else into.decoder
         known = Digests() if before is None else before.evidence
         learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)
@@ -331,7 +336,21 @@ def fit(
             bad.discard()
     gone = () if into is None else set(into.stand_out) - set(decoder.machine_labels)
     stand_out = tuple(one.label for one in misfit.named) + tuple(sorted(gone))
-    return FittedFleet(description, decoder, seen, report, misfit, tuple(dict.fromkeys(stand_out)))
+    doubts = [] if into is None else list(into.doubts)
+    if choice is not None and description.history is not None:
+        doubts += choice.doubts(description.history)
+    once = (tuple(dict.fromkeys(some)) for some in (stand_out, doubts))
+    return FittedFleet(description, decoder, seen, report, misfit, *once)
+
+
+def with_history(
+    description: FleetDescription, parts: Sequence[Part], sort: bool
+) -> tuple[FleetDescription, HistoryChoice | None]:
+    """What a sample of the logs says about history and delay, and the description with it."""
+    if description.history is None:
+        return description, None
+    choice = choose_history(description, sampled_runs(description, parts, sort=sort))
+    return description.with_history(choice.outputs, choice.delay), choice
 
 
 def _alarmed(

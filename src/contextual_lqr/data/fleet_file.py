@@ -57,7 +57,7 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "columns": None,
     "table": TABLE_FIELDS,
 }
-_OPTIONAL = (*("states", "outputs", "measured", "known", "prior", "logs", "columns", "table"),)
+_OPTIONAL = ("states", "outputs", "measured", "known", "prior", "logs", "columns", "table")
 _KINDS = {"features": ("features",), "block": ("C", "D")}
 
 

@@ -21,6 +21,7 @@ from scipy.special import chdtrc
 
 from contextual_lqr.context import FeatureContext
 from contextual_lqr.data.description import FleetDescription, History
+from contextual_lqr.data.output_faults import refuse_useless_outputs, wrapping
 from contextual_lqr.data.sampled_runs import Run
 from contextual_lqr.errors import InputError
 
@@ -48,6 +49,7 @@ class HistoryChoice:
     errors: dict[int, float]
     steps: int
     machines: int
+    wrapping: tuple[str, ...] = ()  # outputs that jump as encoders do, in words
 
     @property
     def sentences(self) -> list[str]:
@@ -58,14 +60,25 @@ class HistoryChoice:
                 said.append(f"{name}: no effect on the outputs within {LATEST} samples is seen")
             elif late:
                 said.append(f"{name} acts {late} sample{'s' if late > 1 else ''} late")
-        return said
+        return [*said, *self.wrapping]
+
+    def doubts(self, history: History) -> list[str]:
+        """Why no controller of such a history can be trusted."""
+        late = [
+            f"{name} acts {late} samples late, but delay = {history.delay} is declared"
+            for name, late in self.delays.items()
+            if late is not None and late > history.delay + history.input_history - 1
+        ]
+        return [*late, *self.wrapping]
 
 
 def choose_history(about: FleetDescription, runs: Sequence[Run]) -> HistoryChoice:
     """Delay first, then history."""
     history = about.history
     if history is None or not runs:
-        raise InputError("there is nothing to choose a history from")
+        raise InputError("the logs have no two successive steps of an episode to learn from")
+    refuse_useless_outputs(about, runs)
+    odd = tuple(wrapping(about, runs))
     longest = max(len(run) for run in runs)
     delays = find_delays(about, runs)
     late = max((one for one in delays.values() if one is not None), default=0)
@@ -75,17 +88,14 @@ def choose_history(about: FleetDescription, runs: Sequence[Run]) -> HistoryChoic
     machines = len({run.machine for run in runs})
     if "history" not in history.auto or len(many) == 1:
         n = history.outputs if "history" not in history.auto else many[0]
-        return HistoryChoice(n, delay, delays, {}, 0, machines)
+        return HistoryChoice(n, delay, delays, {}, 0, machines, odd)
     scores, still, steps = _scores(about, runs, many, delay)
-    mean = scores.mean(1)
-    best = int(mean.argmin())
-    gap = scores - scores[best]
-    error = gap.std(1, ddof=1) / np.sqrt(gap.shape[1]) if gap.shape[1] > 1 else np.zeros(len(many))
-    allowed = np.maximum(error, np.log1p(_TOLERANCE))
-    chosen = int(np.flatnonzero(gap.mean(1) <= allowed)[0])
-    relative = np.exp(mean - still.mean())
+    best = int(np.median(scores, axis=1).argmin())
+    worse = np.median(scores - scores[best], axis=1)
+    chosen = int(np.flatnonzero(worse <= np.log1p(_TOLERANCE))[0])
+    relative = np.exp(np.median(scores - still, axis=1))
     errors = {n: float(one) for n, one in zip(many, relative, strict=True)}
-    return HistoryChoice(many[chosen], delay, delays, errors, steps, machines)
+    return HistoryChoice(many[chosen], delay, delays, errors, steps, machines, odd)
 
 
 # -- delay -----------------------------------------------------------------------------------------
@@ -229,17 +239,29 @@ def _features(about: FleetDescription, runs: Sequence[Run]) -> dict[str, Float[A
 def _law(
     groups: Sequence[tuple[Array, str]], features: dict[str, Array], width: int, q: int
 ) -> Float[Array, "k q width"]:
-    """Θ by least squares over machines: the next targets are Σ φ_k Θ_k [x; u]."""
-    k = len(next(iter(features.values())))
-    total = np.zeros((0, k * width + q))
+    """Θ by least squares over machines: the next targets are Σ φ_k Θ_k [x; u].
+
+    Without the tenth of the machines that fit worst, twice: a wrong label would spoil it for all.
+    """
+    tables = []
     for rows, name in groups:
         R = np.asarray(np.linalg.qr(rows, mode="r")) if len(rows) > rows.shape[1] else rows
-        Z = (features[name][:, None] * R[:, None, :width]).reshape(len(R), k * width)
-        total = np.concatenate((total, np.column_stack((Z, R[:, width:]))))
-    size = np.linalg.norm(total[:, : k * width], axis=0)
-    size = np.where(size > 0, size, 1.0)
-    theta = np.linalg.lstsq(total[:, : k * width] / size, total[:, k * width :], rcond=1e-10)[0]
-    return np.asarray((theta / size[:, None]).T.reshape(q, k, width).transpose(1, 0, 2))
+        Z = (features[name][:, None] * R[:, None, :width]).reshape(len(R), -1)
+        if len(rows):
+            tables.append((Z, R[:, width:], max(len(rows), 1)))
+    kept = tables
+    for last in (False, False, True):
+        Z, Y = (np.concatenate(part) for part in list(zip(*kept, strict=True))[:2])
+        size = np.linalg.norm(Z, axis=0)
+        size = np.where(size > 0, size, 1.0)
+        theta = np.linalg.lstsq(Z / size, Y, rcond=1e-10)[0] / size[:, None]
+        if last:
+            break
+        scale = np.square(Y).sum(0)
+        off = [(np.square(y - z @ theta).sum(0) / scale / n).sum() for z, y, n in tables]
+        order = np.argsort(off, kind="stable")[: max(int(np.ceil(0.9 * len(tables))), 1)]
+        kept = [tables[i] for i in order.tolist()]
+    return np.asarray(theta.T.reshape(q, -1, width).transpose(1, 0, 2))
 
 
 def _windows(runs: Sequence[Run], reach: int, steps: int) -> dict[str, dict[str, Array]]:

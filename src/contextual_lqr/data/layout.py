@@ -126,7 +126,7 @@ def _time(file: FleetFile, logs: Mapping[str, Any]) -> str | None:
 
 
 def _columns(file: FleetFile) -> dict[str, Column]:
-    quantities = [*file.states, *file.inputs, *file.contexts]
+    quantities = [*file.declared, *file.inputs, *file.contexts]
     names = ["episode", "step", "machine", *(one.name for one in quantities if not one.constant)]
     found: dict[str, Column] = {}
     for name, about in file.table("columns").items():

@@ -121,6 +121,8 @@ class Resampler:
             k = np.arange(reached[0] + 1, reached[-1] + 1)
             w = (series.start + k * step - t[before]) / (t[before + 1] - t[before])
             w = np.clip(w, 0, 1)[:, None]
-            yield (1 - w) * v[before] + w * v[before + 1], k, np.full(len(k), series.run)
+            with np.errstate(invalid="ignore"):  # 0 · ∞ is a bad row, too
+                between = (1 - w) * v[before] + w * v[before + 1]
+            yield between, k, np.full(len(k), series.run)
             series.step = int(reached[-1])
         series.last, series.row = float(time[-1]), values[-1]

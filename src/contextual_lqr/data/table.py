@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from contextual_lqr.data.excel import SUFFIXES, read_sheet, unique
 from contextual_lqr.data.layout import Column, TableOptions
-from contextual_lqr.data.table_format import MISSING, format_of
+from contextual_lqr.data.table_format import MISSING, TableFormat, format_of
 from contextual_lqr.errors import InputError
 
 if TYPE_CHECKING:
@@ -128,10 +128,21 @@ def opened(name: str, path: str, kind: str, options: TableOptions) -> Iterator[T
                 skip_rows=how.header - 1,
             )
             columns = list(rows.collect_schema())
-            renamed = unique([*how.headings, *columns[len(how.headings) :]][: len(columns)])
+            _require_agreement(name, columns, how)
+            renamed = unique(list(how.headings))
             changed = {old: new for old, new in zip(columns, renamed, strict=True) if old != new}
             rows = rows.rename(changed) if changed else rows
             yield Table(name, rows, how.headings, how.decimal, how.marks, how.words)
+
+
+def _require_agreement(name: str, columns: Sequence[str], how: TableFormat) -> None:
+    """Refuse a table whose headings Polars cuts otherwise, by a quotation mark out of place."""
+    theirs = [one.partition("_duplicated_")[0].strip() for one in columns]
+    if theirs != [one.partition("_duplicated_")[0] for one in how.headings]:
+        raise InputError(
+            f"{name}: the headings in line {how.header} cannot be told apart; is a quotation mark "
+            "out of place, or are they in another line? Then say header in [table]"
+        )
 
 
 def headings_of(name: str, path: str, kind: str, options: TableOptions) -> tuple[str, ...]:

@@ -99,7 +99,11 @@ def _format_of(path: str, options: TableOptions, size: int, changed: int) -> Tab
     encoding = codecs.lookup(encoding).name
     with open(path, "rb") as file:
         lines = file.read(_HEAD) + file.readline(_LINE)
-    head = codecs.getincrementaldecoder(encoding)("replace").decode(lines).removeprefix("\ufeff")
+    try:
+        head = codecs.getincrementaldecoder(encoding)("replace").decode(lines)
+    except UnicodeError:
+        raise InputError(f"{path} is not {encoding}, as encoding in [table] says") from None
+    head = head.removeprefix("\ufeff")
     separator = options.separator or _separator(head, options.header)
     rows = _rows(head, separator)
     header = header_line(rows) if options.header is None else options.header

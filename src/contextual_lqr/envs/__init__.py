@@ -13,6 +13,7 @@ except ImportError as error:
 
 from contextual_lqr.envs.contextual_env import ContextualEnv
 from contextual_lqr.envs.fleet_env import FleetEnv
+from contextual_lqr.envs.output_env import OutputHistoryEnv
 from contextual_lqr.envs.rollout import Rollout, rollout
 
 IDS = {
@@ -36,4 +37,12 @@ gymnasium.register(
     max_episode_steps=1000,
 )
 
-__all__ = ["IDS", "PENDULUM", "ContextualEnv", "FleetEnv", "Rollout", "rollout"]
+__all__ = [
+    "IDS",
+    "PENDULUM",
+    "ContextualEnv",
+    "FleetEnv",
+    "OutputHistoryEnv",
+    "Rollout",
+    "rollout",
+]
