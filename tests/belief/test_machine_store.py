@@ -46,7 +46,7 @@ def test_a_machine_is_its_rows(runs: list[Trajectory]) -> None:
     expected = 0
     for one in runs[:2]:
         y = np.concatenate((one.states[:-1], one.inputs), 1)
-        before = np.concatenate((np.zeros((1, 3)), y[:-1]))
+        before = np.concatenate((y[:1], y[:-1]))
         rows = np.concatenate((y, before, np.sign(y), one.states[1:]), 1)
         expected = expected + rows.T @ rows
     np.testing.assert_allclose(grams(decoder)["a"], expected, rtol=1e-10, atol=1e-10)

@@ -90,10 +90,8 @@ def choose_history(about: FleetDescription, runs: Sequence[Run]) -> HistoryChoic
         n = history.outputs if "history" not in history.auto else many[0]
         return HistoryChoice(n, delay, delays, {}, 0, machines, odd)
     scores, still, steps = _scores(about, runs, many, delay)
-    best = int(np.median(scores, axis=1).argmin())
-    worse = np.median(scores - scores[best], axis=1)
-    chosen = int(np.flatnonzero(worse <= np.log1p(_TOLERANCE))[0])
     relative = np.exp(np.median(scores - still, axis=1))
+    chosen = int(np.flatnonzero(relative <= (1 + _TOLERANCE) * relative.min())[0])
     errors = {n: float(one) for n, one in zip(many, relative, strict=True)}
     return HistoryChoice(many[chosen], delay, delays, errors, steps, machines, odd)
 
