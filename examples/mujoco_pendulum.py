@@ -13,7 +13,8 @@ from contextual_lqr.envs.inverted_pendulum import inverted_pendulum
 
 episodes, steps = (int(word) for word in (sys.argv[1:] or ["15", "250"]))
 fleet, rng = inverted_pendulum(), np.random.default_rng(0)
-env, agent = gymnasium.make(PENDULUM), fleet.agent()
+env = gymnasium.make(PENDULUM)
+agent = fleet.agent(region=(None, 0.2, None, None))  # rad: farther out no pendulum is linear
 for _ in range(episodes):
     rollout(agent, env, seed=int(rng.integers(2**31)), adapt="step")
 

@@ -73,6 +73,8 @@ def by_rows(contexts: Any, states: Any, inputs: Any, after: Any, episodes: Any) 
     DECODER.copy().update_rows(contexts, states, inputs, after, episodes=episodes)
 
 
+PLANNED, HISTORY = c.Schedule([CONTEXT] * (H - 1)), c.OutputHistory(1, 1, 2)
+
 Call = tuple[Callable[..., Any], dict[str, Any]]
 CALLS: dict[str, Call] = {
     "Agent": (
@@ -110,8 +112,8 @@ CALLS: dict[str, Call] = {
     "Cautious": (
         c.Cautious,
         dict(draws=8, stress=4, stretch=1.5, aversions=(1.0, 2.0), level=0.9, max_cost_ratio=9.0,
-             probe=1.0, budget=0.3, state_limit=5.0, confidence=0.9, step_aversion=0.1, trust=2.0,
-             early_trust=1.0, step_probe=1.0),
+             probe=1.0, budget=0.3, state_limit=5.0, confidence=0.9, doubt=0.3,
+             step_budget=0.03, step_probe=1.0),
     ),
     "CertaintyEquivalence": (c.CertaintyEquivalence, dict(dither=0.1)),
     "Optimism": (
@@ -277,6 +279,41 @@ CALLS: dict[str, Call] = {
     "FittedFleet.design": (
         TAUGHT.design, dict(context={"mass": 2.0}, cost=ENDLESS, start=START, machine=None),
     ),
+    "TimeVaryingSystem": (
+        c.TimeVaryingSystem,
+        dict(A=np.stack([SYSTEM.A] * (H - 1)), B=np.stack([SYSTEM.B] * (H - 1)), noise=np.eye(D)),
+    ),
+    "Schedule": (c.Schedule, dict(contexts=[CONTEXT] * (H - 1))),
+    "Decoder.schedule": (DECODER.schedule, dict(contexts=PLANNED)),
+    "ScheduleBelief.draw": (
+        lambda **k: DECODER.schedule(PLANNED).draw(**k), dict(n=3, rng=RNG(0)),
+    ),
+    "certify.schedule": (
+        c.certify,
+        dict(decoder=DECODER, context=PLANNED, cost=COST, start=START, draws=5, bounds=False),
+    ),
+    "gain_schedule": (
+        c.gain_schedule,
+        dict(decoder=DECODER, contexts={"gain": (1.0, 2.0)}, cost=COST, start=START, tolerance=0.5,
+             most=9, draws=5, bounds=False),
+    ),
+    "OutputHistory": (
+        c.OutputHistory,
+        dict(outputs=1, inputs=1, n=2, delay=1, input_history=2, measured=1, constant=True),
+    ),
+    "OutputHistory.trajectory": (
+        HISTORY.trajectory, dict(outputs=np.ones((6, 1)), inputs=np.ones((5, 1)), measured=None),
+    ),
+    "OutputHistory.known": (HISTORY.known, dict(context_map=c.FeatureContext(["1", "gain"]))),
+    "OutputHistory.cost": (HISTORY.cost, dict(Q=np.eye(1), R=np.eye(1), horizon=5, final_Q=None)),
+    "OutputHistory.at_rest": (HISTORY.at_rest, dict(outputs=[1.0], inputs=[0.0], measured=None)),
+    "OutputMemory.see": (
+        lambda **k: HISTORY.memory().see(**k), dict(outputs=[1.0], played=None, measured=None),
+    ),
+    "OutputController.input": (
+        lambda gain, **k: HISTORY.controller(c.StationaryPolicy(gain)).input(**k),
+        dict(gain=np.zeros((1, HISTORY.state_size)), outputs=[1.0], measured=None),
+    ),
     "set_threads": (c.set_threads, dict(count=1)),
 }  # fmt: skip
 # Records of answers, drawings and exceptions: nobody calls them with arguments of their own.
@@ -284,7 +321,7 @@ ANSWERS = {
     "Backtest", "Certificate", "CostBound", "CostGradient", "Episode", "Output", "Plan", "Solution",
     "ContextMap", "Status", "Strategy", "ContextError", "ContextualLQRError", "FormatError",
     "InputError", "UnsolvableError", "plot_backtest", "plot_certificates", "plot_closed_loop",
-    "plot_decoder", "plot_tradeoff", "StationarySolution",
+    "plot_decoder", "plot_tradeoff", "StationarySolution", "GainSchedule",
 }  # fmt: skip
 
 

@@ -360,7 +360,8 @@ class OutputMemory:
 class OutputController:
     """A controller that is given outputs, and remembers what it needs of them.
 
-    After the last step of its policy it keeps the last gain. `restart` begins anew.
+    An episode's policy ends with it, and is refused beyond; a `StationaryPolicy` goes on for ever.
+    `restart` begins anew.
     """
 
     def __init__(
@@ -389,10 +390,7 @@ class OutputController:
     def input(self, outputs: ArrayLike, measured: ArrayLike | None = None) -> Float[Array, " m"]:
         """The input to play now that these outputs, and disturbances, are measured."""
         x = self._memory.see(outputs, self._last, measured)
-        step = self._step
-        if isinstance(self.policy, LinearPolicy):
-            step = min(step, len(self.policy.gains) - 1)
-        u = as_numbers("the policy's input", self.policy(step, x), "(inputs,)", 1)
+        u = as_numbers("the policy's input", self.policy(self._step, x), "(inputs,)", 1)
         if self._bounds is not None:
             u = np.clip(u, *self._bounds)
         self._last, self._step = frozen(u), self._step + 1

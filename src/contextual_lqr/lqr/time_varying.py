@@ -68,7 +68,7 @@ class TimeVaryingSystem(Dynamics):
     <TimeVaryingSystem: states 1, inputs 1, steps 14, noise none>
     >>> cost = clqr.QuadraticCost(Q=[np.eye(1)] * 15, R=[np.eye(1)] * 14)
     >>> print(f"{clqr.optimal_cost(system, cost, [1.0]):.4f}")
-    1.5875
+    1.6087
     """
 
     A: Float[Array, "*#batch steps d d"]
