@@ -23,7 +23,8 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.certificate import Certificate
-from contextual_lqr.certificates.certify import CertificationTask, certify_many
+from contextual_lqr.certificates.certification import CertificationTask
+from contextual_lqr.certificates.certify import certify_many
 from contextual_lqr.checks import as_count, as_number, require
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError

@@ -3,7 +3,8 @@
 from contextual_lqr.data.checking import check_logs, survey_logs
 from contextual_lqr.data.description import FleetDescription, Quantity
 from contextual_lqr.data.first_description import describe_table
-from contextual_lqr.data.fitting import FittedFleet, fit
+from contextual_lqr.data.fitted_fleet import FittedFleet
+from contextual_lqr.data.fitting import fit
 from contextual_lqr.data.fleet_file import TEMPLATE
 from contextual_lqr.data.misfit import MachineReport, MisfitReport
 from contextual_lqr.data.screening import LogReport

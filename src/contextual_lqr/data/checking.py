@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.fitting import PathLike, described, listed, with_history
+from contextual_lqr.data.fitted_fleet import PathLike
+from contextual_lqr.data.fitting import described, listed, with_history
 from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.screening import LogReport
 from contextual_lqr.data.sources import as_one_part, find_sources

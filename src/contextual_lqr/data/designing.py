@@ -22,7 +22,7 @@ from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 if TYPE_CHECKING:
-    from contextual_lqr.data.fitting import FittedFleet
+    from contextual_lqr.data.fitted_fleet import FittedFleet
 
 Weights = Mapping[str, float] | ArrayLike
 

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.context import ContextMap
-from contextual_lqr.data.fitting import FittedFleet
+from contextual_lqr.data.fitted_fleet import FittedFleet
 from contextual_lqr.errors import ContextError
 
 _FITS, _APART = 1e-10, 1e-6  # relative: residuals of a solution, and solutions that differ

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.machine import MachineBelief
-from contextual_lqr.certificates.certify import QUANTILE
+from contextual_lqr.certificates.certification import QUANTILE
 from contextual_lqr.certificates.margins import settling_steps
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction
 from contextual_lqr.certificates.saturation import LARGEST, RUNS, Saturation, compared

@@ -1,0 +1,299 @@
+"""The certificates of a task: what all machines share is found once, then machines come in chunks.
+
+The controller is the one that is optimal for the estimate, hedged where the backtest asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.confidence import BetaRule
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
+from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.belief.row_radii import plausible_machines, row_radii
+from contextual_lqr.belief.schedule import ScheduleBelief, plausible_schedules
+from contextual_lqr.certificates.certificate import (
+    Certificate,
+    CostBound,
+    counted,
+    judge,
+    lowered,
+    thin,
+)
+from contextual_lqr.certificates.extrapolation import farthest, outside
+from contextual_lqr.certificates.fleet_check import fleet_check, without_check
+from contextual_lqr.certificates.hardly_moved import hardly_moved
+from contextual_lqr.certificates.limits import (
+    FARTHER,
+    NONLINEAR,
+    InputBounds,
+    InputLimits,
+    beyond_logged,
+    run_range,
+)
+from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
+from contextual_lqr.certificates.saturation import saturation
+from contextual_lqr.certificates.stability import grows
+from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
+from contextual_lqr.checks import (
+    as_covariance,
+    as_numbers,
+    record,
+    require,
+    require_probability,
+)
+from contextual_lqr.context import Schedule
+from contextual_lqr.context.variables import one_by_one
+from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.moments import usual_moments
+from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
+from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
+
+QUANTILE = 0.95
+
+_CHUNK = 256  # machines at a time: some hundred megabytes
+
+
+class CertificationTask:
+    """What is the same for all machines: the task, the noise, the plausible Θ and draws of it."""
+
+    def __init__(
+        self,
+        decoder: Decoder,
+        cost: Cost,
+        start: ArrayLike,
+        noise: ArrayLike | None,
+        input_bounds: InputBounds | None,
+        states: Sequence[str] | None,
+        beta: str | float | BetaRule,
+        delta: float,
+        draws: int,
+        bounds: bool,
+        rng: np.random.Generator | None,
+    ) -> None:
+        d = len(decoder.estimate)
+        x = as_numbers("start", start, "(d,)", 1)
+        require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
+        require_probability("delta", delta)
+        require(draws >= 1, f"draws must be at least 1, not {draws!r}")
+        if isinstance(cost, StationaryCost):
+            require(cost.discount == 1, "a certificate is for a StationaryCost without a discount")
+            noisy = noise is None or bool(np.any(np.asarray(noise)))
+            require(noisy, "without noise every loop that is stable costs 0 on average")
+        else:
+            require(cost.horizon >= 2, "an episode must have at least two states, and one input")
+        require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
+        self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
+        known = None if noise is None else as_covariance("noise", noise, d)
+        self.reach = row_radii(decoder, beta, delta, known)
+        self.known = known
+        m = cost.R.shape[-1]
+        self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
+        names = [f"state {i + 1}" for i in range(d)] if states is None else list(states)
+        require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
+        self.delta, self.draws, self.states = delta, draws, names
+        self.check = fleet_check(decoder, cost, x)
+        # Every machine is judged by the same numbers, whichever others are certified beside it.
+        self.seed = 0 if rng is None else int(rng.integers(2**63))
+
+    def all_of(
+        self,
+        contexts: Sequence[Any] | Mapping[str, Any],
+        machine: str | Sequence[str | None] | None,
+        progress: Callable[[int], object] | None = None,
+        gains: Float[Array, "n *steps m d"] | None = None,
+    ) -> list[Certificate]:
+        """Those of machines with these contexts, and the best controllers or those given."""
+        matrices = self.decoder.context_map.matrices(contexts)
+        named = one_by_one(contexts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            belief = self.decoder.machines(contexts, machine)
+        certificates: list[Certificate] = []
+        for first in range(0, len(matrices), _CHUNK):
+            part = slice(first, first + _CHUNK)
+            own = None if gains is None else gains[part]
+            certificates += self.certificates(named[part], matrices[part], belief[part], own)
+            if progress is not None:
+                progress(len(named[part]))
+        return certificates
+
+    def along(self, schedule: Schedule, machine: str | None) -> Certificate:
+        """That of a machine whose context changes."""
+        require(machine is None, "a schedule is for a machine never seen: leave out its label")
+        if not isinstance(self.cost, QuadraticCost):
+            raise InputError("a schedule is of one episode, so its cost must be a QuadraticCost")
+        steps = self.cost.horizon - 1
+        require(
+            len(schedule) == steps,
+            f"the schedule has {len(schedule)} contexts, but the cost {steps} steps",
+        )
+        G = self.decoder.context_map.matrices(schedule.contexts)
+        with np.errstate(over="ignore", invalid="ignore"):
+            belief = self.decoder.schedule(schedule)
+        return self.certificates([schedule], G[None], belief[None])[0]
+
+    # What overflows is no error here: it ends as an infinite cost, and `do not use`.
+    @np.errstate(over="ignore", invalid="ignore", divide="ignore")
+    def certificates(
+        self,
+        contexts: list[Any],
+        G: Float[Array, "n *steps p y"],
+        belief: MachineBelief | ScheduleBelief,
+        given: Float[Array, "n *played m d"] | None = None,
+    ) -> list[Certificate]:
+        """Those of machines with these context matrices, and the controllers given, if any."""
+        decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
+        if self.known is not None:
+            belief = belief.with_noise(self.known)
+        if isinstance(cost, StationaryCost) and self.known is None:  # all of it is due to noise
+            reach = reach.with_variances(np.diagonal(belief.noise))
+        machines = (
+            plausible_machines(decoder, G, belief, reach, self.delta, cost, x)
+            if isinstance(belief, MachineBelief)
+            else plausible_schedules(decoder, G, belief, reach, self.delta, cost, x)
+        )
+        hedge, doubt = self.check.hedge, belief.covariances
+        uncertainty = None
+        if hedge:
+            uncertainty = record(object.__new__(ModelUncertainty), covariances=hedge * doubt)
+        planned = solve(machines.systems(reach.noise), cost, uncertainty=uncertainty)
+        good = np.asarray(planned.solved)
+        n = len(G)
+        gains = gains_of(planned.policy) if given is None else given
+        gains = np.where(good.reshape(-1, *[1] * (gains.ndim - 1)), gains, 0.0)
+        policy = policy_for(cost, gains)
+        predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
+
+        highest = machines.highest(policy, reach.most_noise)
+        lowest = machines.lowest(reach.least_noise)
+        upper, lower = np.full(n, np.inf), np.full(n, cost.floor(x, reach.least_noise))
+        if self.bounds and isinstance(policy, LinearPolicy):
+            upper, multipliers = upper_bounds(machines, policy, reach.most_noise)
+            lower = lower_bounds(machines, reach.least_noise, multipliers)
+        # The bounds hold to rounding; an interval that excludes what was found would puzzle.
+        upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
+        upper[np.isnan(upper)] = np.inf
+        below, above = self.check.widening
+        missed, findings = unmodelled(
+            self.check.findings, machines.systems(reach.noise), gains, cost, x, predicted
+        )
+        lower = np.fmin(lower, predicted / np.exp(below)) / (1 + missed)
+        upper = np.fmax(upper, predicted * np.exp(above)) * (1 + missed)
+        excess, unstable = self._on_draws(belief, policy)
+        excess = (excess + missed) * self.check.factor
+        if isinstance(cost, StationaryCost):  # what can be said is said of its search
+            lowest = np.fmin(lowest, predicted / np.exp(below)) / (1 + missed)
+            highest = np.fmax(highest, predicted * np.exp(above)) * (1 + missed)
+        margins, played = self._over_steps(machines.centre, gains)
+        moments = usual_moments(machines.centre, reach.noise, played, x)
+        run = run_range(machines.centre, reach.noise, played, x)
+        beyond = [[outside(decoder.context_map, one) for one in contexts]]
+        if (unchecked := without_check(decoder)) is not None:
+            beyond.append([unchecked] * n)
+        if doubt_of_all := in_the_long_run(self.check.findings, cost):
+            beyond.append([doubt_of_all] * n)
+        if decoder.logged is not None:
+            kinds = {one.kind for one in self.check.findings}
+            farther = NONLINEAR if "nonlinear" in kinds else FARTHER
+            beyond.append(beyond_logged(decoder.logged, *run, self.states, farther))
+        columns = (
+            contexts,
+            gains,
+            predicted.tolist(),
+            good.tolist(),
+            map(CostBound, lower.tolist(), lowest.tolist()),
+            map(CostBound, upper.tolist(), highest.tolist()),
+            excess.tolist(),
+            missed.tolist(),
+            findings,
+            unstable.tolist(),
+            farthest(decoder, G, moments),
+            ["; ".join(filter(None, all_of)) for all_of in zip(*beyond, strict=True)],
+            margins,
+        )
+        certificates = [
+            Certificate(
+                c,
+                policy_for(cost, K),
+                J,
+                low,
+                high,
+                over,
+                loose,
+                far,
+                *lowered(thin(judge(ok, over, loose, far), room), miss, finding, out),
+                room,
+            )
+            for c, K, J, ok, low, high, over, miss, finding, loose, far, out, room in zip(
+                *columns, strict=True
+            )
+        ]
+        certificates = self._limited(certificates, belief, played, run)
+        return [
+            one if one.verdict == "trust" else self._naming(one, matrix)
+            for one, matrix in zip(certificates, G, strict=True)
+        ]
+
+    def _limited(
+        self,
+        certificates: list[Certificate],
+        belief: MachineBelief | ScheduleBelief,
+        gains: Float[Array, "n steps m d"],
+        run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
+    ) -> list[Certificate]:
+        """What the limits of inputs cost, if there are any, is counted."""
+        if self.limits is None or not self.limits.any:
+            return certificates
+        cost, found = self.cost, []
+        if isinstance(cost, StationaryCost):
+            cost = cost.over(gains.shape[1] + 1)
+        for i, beyond in enumerate(self.limits.beyond(*run)):
+            rng = np.random.default_rng(self.seed)
+            drawn = belief[i].draw(self.draws, rng)
+            own = LinearPolicy(gains[i])
+            met = saturation(own, drawn, cost, self.start, self.limits, QUANTILE, rng)
+            found.append(counted(certificates[i], met, beyond))
+        return found
+
+    def _naming(self, one: Certificate, G: Float[Array, "*steps p y"]) -> Certificate:
+        """What it leans on that the data have hardly moved is said first."""
+        each = G.reshape(-1, *G.shape[-2:])
+        still = max((hardly_moved(self.decoder, one, self.states) for one in each), key=len)
+        return replace(one, reason=f"{still}; {one.reason}") if still else one
+
+    def _over_steps(
+        self, M: Float[Array, "n *stages d y"], gains: Array
+    ) -> tuple[Sequence[LoopMargins | None], Float[Array, "n steps m d"]]:
+        """The gains of a run; a constant one is played until the slowest loop has settled."""
+        if not isinstance(self.cost, StationaryCost):
+            return [None] * len(gains), gains
+        margins = loop_margins(M, gains)
+        steps = settling_steps([one.half_life for one in margins])
+        n, m, d = gains.shape
+        return margins, np.broadcast_to(gains[:, None], (n, steps, m, d))
+
+    def _on_draws(
+        self, belief: MachineBelief | ScheduleBelief, policy: Policy
+    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+        """The excess over each draw's optimum at the quantile, and the share of growing draws."""
+        n = len(belief.mean)
+        (paid, best), unstable = np.empty((2, n, self.draws)), np.empty(n)
+        for i in range(n):
+            drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
+            own = policy_for(self.cost, gains_of(policy)[i])
+            paid[i] = policy_cost(own, drawn, self.cost, self.start)
+            best[i] = optimal_cost(drawn, self.cost, self.start)
+            unstable[i] = grows(drawn, gains_of(own), self.cost).mean()
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = (paid - best) / np.abs(best)
+        ratio = np.where(np.isfinite(ratio), np.maximum(ratio, 0.0), np.inf)
+        return np.quantile(ratio, QUANTILE, axis=1, method="higher"), unstable
