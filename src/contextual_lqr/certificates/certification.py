@@ -46,6 +46,7 @@ from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.checks import (
     as_covariance,
     as_numbers,
+    in_words,
     record,
     require,
     require_probability,
@@ -63,6 +64,7 @@ QUANTILE = 0.95
 _CHUNK = 256  # machines at a time: some hundred megabytes
 
 
+@in_words  # options of others come here as they were given
 class CertificationTask:
     """What is the same for all machines: the task, the noise, the plausible Θ and draws of it."""
 

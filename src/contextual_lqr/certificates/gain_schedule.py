@@ -143,6 +143,9 @@ def gain_schedule(
     axes, fixed = _grid(contexts)
     tolerance, most = as_number("tolerance", tolerance), as_count("most", most)
     require(tolerance > 0, f"tolerance must be positive, not {tolerance!r}")
+    defaults = dict.fromkeys(("noise", "input_bounds", "states", "rng"))
+    usual = {"beta": "determinant", "delta": 0.05, "draws": 200, "bounds": True}
+    task = CertificationTask(decoder, cost, start, **{**defaults, **usual, **options})
     known: dict[tuple[float, ...], Array] = {}  # gains, by the point
     quick = options | {"bounds": False}
     while True:
@@ -164,9 +167,6 @@ def gain_schedule(
         axes = _cut(decoder, axes, fixed, gains, middles[above > tolerance], cost, start)
     contexts_of = _named(axes, fixed, [tuple(point) for point in middles.tolist()])
     between = np.array([interpolated(axes, gains, point) for point in middles])
-    defaults = dict.fromkeys(("noise", "input_bounds", "states", "rng"))
-    usual = {"beta": "determinant", "delta": 0.05, "draws": 200, "bounds": True}
-    task = CertificationTask(decoder, cost, start, **{**defaults, **usual, **options})
     cells = task.all_of(contexts_of, None, gains=between)
     return GainSchedule(axes, fixed, gains, cells, float(above.max()))
 
