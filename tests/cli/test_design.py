@@ -16,15 +16,16 @@ from contextual_lqr.cli.advise import advise
 from contextual_lqr.cli.design import design
 from contextual_lqr.cli.machines import one_machine, read_machines
 from contextual_lqr.cli.simulate import simulate
-from contextual_lqr.data import TEMPLATE, FittedFleet, FleetDescription
+from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem
+from fleet_logs import CARTS
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fitted fleet, one that has learnt nothing, and tables of machines."""
     folder = tmp_path_factory.mktemp("carts")
-    fitted = FittedFleet.new(FleetDescription.parse(TEMPLATE))
+    fitted = FittedFleet.new(FleetDescription.parse(CARTS))
     fitted.save(folder / "empty.decoder")
     rng, n = default_rng(0), 25
     masses = rng.uniform(1, 4, n)
@@ -84,7 +85,7 @@ def test_a_force_beyond_its_declared_limit_is_not_trusted(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fitted = FittedFleet.load(folder / "fleet.decoder")
-    weak = TEMPLATE.replace("low = -50.0, high = 50.0", "low = -5.0, high = 5.0")
+    weak = CARTS.replace("low = -50.0, high = 50.0", "low = -5.0, high = 5.0")
     fitted.description = FleetDescription.parse(weak)
     fitted.save(folder / "weak.decoder")
     design(folder / "weak.decoder", contexts=folder / "machines.csv", as_json=True, draws=20)

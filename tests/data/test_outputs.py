@@ -5,8 +5,9 @@ import polars as pl
 import pytest
 
 import contextual_lqr as clqr
-from contextual_lqr.data import TEMPLATE, check_logs, sources, transitions
+from contextual_lqr.data import check_logs, sources, transitions
 from contextual_lqr.data.contradictions import contradicted
+from fleet_logs import CARTS
 
 TEXT = """
 [outputs]
@@ -207,7 +208,7 @@ def test_a_known_equation_that_the_logs_contradict_is_named_with_its_size(tmp_pa
             x += 0.001 * rng.normal()
     names = ["machine", "episode", "step", "position", "velocity", "force", "mass"]
     pl.DataFrame(rows, names, orient="row").write_csv(tmp_path / "carts.csv")
-    fitted = clqr.fit(clqr.FleetDescription.parse(TEMPLATE), tmp_path / "carts.csv", alarm=False)
+    fitted = clqr.fit(clqr.FleetDescription.parse(CARTS), tmp_path / "carts.csv", alarm=False)
     (said,) = contradicted(fitted.description, fitted.decoder)
     off = 0.05 * np.sqrt(np.mean([row[5] ** 2 / row[6] ** 2 for row in rows]))
     assert said.startswith("the known equation of position is contradicted: off by")

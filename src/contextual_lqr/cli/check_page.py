@@ -35,6 +35,7 @@ def summary(survey: LogSurvey) -> list[str]:
     ):
         if found is not None:
             said.append("; ".join(found) or none)
+    said += survey.contradicted
     if some := survey.several_contexts:
         more = f" and {len(some) - 3:,} more" if len(some) > 3 else ""
         said.append(f"logged with several contexts: {', '.join(some[:3])}{more}")

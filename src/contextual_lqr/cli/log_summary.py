@@ -26,6 +26,8 @@ def say_description(console: Console, fleet: FleetDescription) -> None:
     say(console, f"to learn  {d - len(known)} × {p} numbers")
     if known:
         say(console, f"known     the next {', '.join(known)}")
+    for name, rate in fleet.rates.items():
+        say(console, f"to test   {name} is the integral of {rate}")
     say(console, f"prior     {fleet.prior_in_words}")
 
 

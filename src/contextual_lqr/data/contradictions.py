@@ -1,17 +1,30 @@
-"""Equations of [known] that the logs contradict, and by how much."""
+"""What [known] says and the logs contradict, and by how much: equations and integrals.
+
+If p is the integral of v, then over a period T, whatever moves v meanwhile,
+
+    p' - p = T (v + v')/2 + e,    |e| ≤ T |v' - v|/2    as long as v only rises or only falls in it
+
+so e, as far as it follows from [x; u], is held against that bound and the noise of p. Euler's rule,
+p' = p + T v, is the extreme of what is allowed: v jumps at the end of the period.
+"""
 
 from __future__ import annotations
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.data.description import FleetDescription
 
+CHANCE = 1.25  # how far beyond its bound the error of an integral may be in few rows
+ROUNDING = 1e-12  # of a position that may be far from 0
+
 
 def contradicted(about: FleetDescription, decoder: Decoder) -> list[str]:
-    """In words, for each equation that was written down; shifts and disturbances are none."""
-    stay, said = about.context_map.persistence, []
+    """In words, for all that was written down; shifts and disturbances were not."""
+    stay, said = about.context_map.persistence, _no_integrals(about, decoder)
     for one in findings_of(decoder):
         if one.kind != "known row" or about.states[one.state].constant:
             continue
@@ -25,3 +38,43 @@ def contradicted(about: FleetDescription, decoder: Decoder) -> list[str]:
             f"in a step (root mean square), {one.effect:.0%} of what it leaves; is it exact?"
         )
     return said
+
+
+def _no_integrals(about: FleetDescription, decoder: Decoder) -> list[str]:
+    store, said = decoder.store, list[str]()
+    if store is None or not store.rows or not about.rates:
+        return said
+    factors, rows = store.own_factors(), store.rows  # of [x, u, x']
+    y = len(about.states) + len(about.inputs)
+    noise = np.sqrt(np.diagonal(decoder.noise_estimate))
+    for name, rate in about.rates.items():
+        i, j = about.state_names.index(name), about.state_names.index(rate)
+        p, v = factors[..., i], factors[..., j]
+        move, mean = factors[..., y + i] - p, v / 2 + factors[..., y + j] / 2
+        period = about.layout.period
+        # Without a number it is what fits best: of each machine, if they differ in it.
+        axes = 1 if isinstance(period, str) else (0, 1)
+        size = np.square(mean).sum(axes, keepdims=True)
+        fits = (move * mean).sum(axes, keepdims=True) / np.where(size > 0, size, 1.0)
+        T = period if isinstance(period, float) else np.maximum(fits, 0.0)
+        # The rows of [x, u] in a triangular factor hold what follows from them.
+        off = _rms((move - T * mean)[:, :y], rows)
+        bend = _rms(T * (factors[..., y + j] - v) / 2, rows)
+        if off <= CHANCE * (bend + noise[i]) + ROUNDING * _rms(p, rows):
+            continue
+        unit = f" {about.states[i].unit}" if about.states[i].unit else ""
+        size = float(np.square(T * mean).sum())
+        times = float((move * T * mean).sum()) / size if size else 0.0
+        by = "whatever the period"
+        if isinstance(period, float):
+            by = f"{times:.3g} times what {rate} makes of {period:g} s; are units and period right?"
+        said.append(
+            f"{name} is not the integral of {rate}: off by {off:.3g}{unit} in a step (root mean "
+            f"square); it moves {_rms(move, rows):.3g}{unit}, {by}"
+        )
+    return said
+
+
+def _rms(values: Float[Array, "n k"], rows: int) -> float:
+    """Over the rows of logs, by factors of them."""
+    return float(np.linalg.norm(values) / np.sqrt(rows))

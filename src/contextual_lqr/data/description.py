@@ -103,6 +103,7 @@ class FleetDescription:
     noise_level: float
     regularisation: float | None
     known: Mapping[int, Float[Array, " p"]]
+    rates: Mapping[str, str] = field(default_factory=dict)  # of states that are their integrals
     machine_column: str | None = None  # of logs; if it is not given, `machine` where they have it
     prior: Prior | None = None
     scales: Float[Array, " y"] | None = None

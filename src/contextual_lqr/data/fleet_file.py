@@ -6,7 +6,7 @@
     [task]                            horizon (none: machines run on and on), start
     [cost]                            Q, R, final_Q, target, integral
     [learning]                        noise_level, regularisation
-    [known]                           rows of [A, B] that need not be learnt
+    [known]                           rows of [A, B] that need not be learnt, and integrals
     [prior]                           a nominal machine, and entries of [A, B] that are known
     [logs], [columns], [table]        how logs are laid out
 
@@ -30,7 +30,7 @@ from contextual_lqr.checks import as_symmetric, read_only, require, require_semi
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
 from contextual_lqr.context.expressions import RESERVED, as_float
 from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, History, Quantity
-from contextual_lqr.data.known_dynamics import known_row
+from contextual_lqr.data.known_dynamics import integrated, known_row
 from contextual_lqr.data.layout import LOGS_FIELDS, TABLE_FIELDS, read_layout
 from contextual_lqr.data.outputs_table import read_states
 from contextual_lqr.data.prior_table import read_prior, read_scales
@@ -85,6 +85,7 @@ class FleetFile:
         Q, final_Q = self.made.spread(Q), self.made.spread(final_Q)
         start, (targets, set_point) = self._start(), read_target(self, horizon)
         integral = read_integral(self)
+        self.rates: dict[str, str] = {}
         known = {} if context_map is None else self._known(context_map)
         scales = read_scales(self, regularisation)
         prior = None if context_map is None else read_prior(self, context_map, scales)
@@ -105,6 +106,7 @@ class FleetFile:
             noise_level=noise_level,
             regularisation=regularisation,
             known=known,
+            rates=self.rates,
             machine_column=layout.machine,
             prior=prior,
             scales=scales,
@@ -247,7 +249,7 @@ class FleetFile:
                 return
 
     def _known(self, context_map: ContextMap) -> dict[int, Array]:
-        """The rows of Θ that [known] and the constant states give."""
+        """The rows of Θ that [known] and the constant states give; what integrates is `rates`."""
         names = [one.name for one in self.states]
         table, rows = self.table("known"), {}
         equations = dict(self.made.equations)
@@ -266,6 +268,9 @@ class FleetFile:
         for name, text in equations.items():
             place = ("known" if name in table else self.made.tables.get(name, "outputs"), name)
             with self.errors.at(place, f"the next {name}: "):
+                if (rate := integrated(name, text, self.states)) is not None:
+                    self.rates[name] = rate
+                    continue
                 row = known_row(text, names, inputs, self.contexts, context_map)
                 rows[names.index(name)] = row
         if names and len(rows) == len(names):

@@ -1,12 +1,17 @@
-"""Rows of Θ that need not be learnt: kinematics, and coordinates that are constant.
+"""Rows of Θ that need not be learnt, such as coordinates that are constant; and integrals.
 
 The user writes what the next value is, such as `position + 0.1 * velocity`. It must be linear in
 states and inputs, g(c)ᵀ [x; u], with coefficients that the context map can express: then there is
 a row θ with θ G(c) = g(c)ᵀ at every context c, and it is found by least squares at a few.
+
+That one state is the integral of another, `exact: velocity integrates`, is a law of continuous
+time. What it makes of a step depends on all that moves the velocity meanwhile: such a row is
+learnt, and the law is held against the logs (`contradictions.py`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -76,6 +81,25 @@ def known_row(
     nearest = np.round(row, 12)
     exact = np.abs(nearest - row) <= 1e-13 * np.maximum(np.abs(row), 1)
     return read_only(np.where(exact, nearest, row))
+
+
+def integrated(name: str, text: str, states: Sequence[Quantity]) -> str | None:
+    """The state whose integral `name` is said to be; None if the text is an equation."""
+    if not text.lstrip().startswith("exact"):
+        return None
+    found = re.fullmatch(r"\s*exact\s*:\s*(\w+)\s+integrates\s*", text)
+    others = [one.name for one in states if not one.constant and one.name != name]
+    require(
+        found is not None,
+        f"'{text}' must be written as \"exact: {others[0] if others else 'velocity'} integrates\"",
+    )
+    assert found is not None
+    require(
+        found[1] in others,
+        f"'{found[1]}' cannot be what integrates to it, which is another state that is not "
+        f"constant: {', '.join(others) or 'there is none'}",
+    )
+    return found[1]
 
 
 def sampled_contexts(

@@ -19,6 +19,7 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.misspecification import Finding
 from contextual_lqr.certificates.unmodelled import findings_of
+from contextual_lqr.data.contradictions import contradicted
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.screening import LogReport
 from contextual_lqr.data.transitions import Transitions
@@ -57,6 +58,7 @@ class LogSurvey:
     several_contexts: list[str] = field(default_factory=list)  # machines logged with more than one
     delay: list[str] | None = None
     history: list[str] | None = None
+    contradicted: list[str] = field(default_factory=list)  # what [known] says
     traces: list[dict[str, Array]] = field(default_factory=list, repr=False)
     sample: dict[str, Array] = field(default_factory=dict, repr=False)
 
@@ -69,6 +71,7 @@ class LogSurvey:
             "several_contexts": self.several_contexts,
             "delay": self.delay,
             "history": self.history,
+            "contradicted": self.contradicted,
         }
 
 
@@ -129,6 +132,9 @@ class Surveyor:
         spread, free = self._excitation()
         noise = np.sqrt(np.diagonal(decoder.noise_estimate))
         by_state = dict(zip(about.state_names, noise.tolist(), strict=True))
+        for name in by_state.keys() & self._low.keys():  # rounding is none
+            if by_state[name] <= 1e-12 * max(abs(self._low[name]), abs(self._high[name])):
+                by_state[name] = 0.0
         known = {about.state_names[i] for i in about.known}
         for one in about.logged:
             kind = "context" if one.name in about.context_names else "state"
@@ -146,6 +152,7 @@ class Surveyor:
                     by_state.get(one.name) if one.name not in known else None,
                 )
             )
+        found.contradicted = contradicted(about, decoder)
         if store is not None and len(store) > 1:
             found.delay, found.history = _suspicions(findings_of(decoder), about)
         return found
