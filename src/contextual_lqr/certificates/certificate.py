@@ -81,12 +81,14 @@ class Certificate(Displayed):
         return self.lower.certified, self.upper.certified
 
     def _facts(self) -> dict[str, object]:
-        lower, upper = self.interval
+        interval = "{:.4g} to {:.4g}".format(*self.interval)
+        if self.margins is not None:  # of a constant gain nothing is proven
+            interval = f"{self.lower.searched:.4g} to {self.upper.searched:.4g}, as searched"
         return {
             **context_fact(self.context),
             "verdict": self.verdict,
             "predicted cost": f"{self.predicted_cost:.4g}",
-            "interval": f"{lower:.4g} to {upper:.4g}",
+            "interval": interval,
             "likely excess": f"{self.likely_excess:.2%}",
             "instability": f"{self.instability:.0%}",
             **({} if self.margins is None else {"loop": self.margins}),
