@@ -228,7 +228,7 @@ def test_one_is_like_many() -> None:
 
 
 def test_progress_counts_every_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("contextual_lqr.certificates.certify"), "_CHUNK", 8)
+    monkeypatch.setattr(import_module("contextual_lqr.certificates.certification"), "_CHUNK", 8)
     fleet, rng, seen = spring(), default_rng(5), []
     decoder = learnt(fleet, 10, rng)
     contexts = fleet.contexts(20, rng)
