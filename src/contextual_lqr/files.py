@@ -292,9 +292,16 @@ def save_arrays(
     *,
     since: str | None = None,
 ) -> str:
-    """Write arrays and a JSON-able state; returns the `stamp` of the file.
+    """Write arrays and a JSON-able state; returns the `stamp` of the file."""
+    content = packed(kind, version, state, arrays)
+    atomic_write(path, content, since=since)
+    return _digest(content)
 
-    Equal contents make equal files. The checksum is of the whole file with 64 zeros in its place.
+
+def packed(kind: str, version: int, state: Mapping[str, Any], arrays: Mapping[str, Array]) -> bytes:
+    """The content of a file of arrays and a JSON-able state; equal ones have equal contents.
+
+    The checksum is of the whole with 64 zeros in its place.
     """
     from safetensors.numpy import save
 
@@ -303,17 +310,21 @@ def save_arrays(
         {name: np.asarray(array, order="C") for name, array in arrays.items()},
         metadata={_ABOUT: json.dumps(about)},
     )
-    content = content.replace(_UNSEALED.encode(), _digest(content).encode(), 1)
-    atomic_write(path, content, since=since)
-    return _digest(content)
+    return content.replace(_UNSEALED.encode(), _digest(content).encode(), 1)
 
 
 def load_arrays(path: Name, kind: str, version: int) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read what `save_arrays` wrote, to the bit."""
+    return unpacked(read_whole(path), kind, version, path)
+
+
+def unpacked(
+    content: bytes, kind: str, version: int, path: Name
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """What `packed` made, to the bit; `path` says in an error where the content is from."""
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    content = read_whole(path)
     try:
         length = int.from_bytes(content[:8], "little")
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})

@@ -230,6 +230,13 @@ class Decoder(FleetData, Displayed):
         """
         return self._belief(self.context_map.matrix(context), [machine])
 
+    def machine_at(self, G: Float[Array, "p y"], label: str | None) -> MachineBelief:
+        """The same of its context matrix; a label without data is that of a machine never seen."""
+        if label is not None and self.store is not None:
+            seen = self.store.place(label, self.context_map.condensed(G)) is not None
+            return self._belief(G, [label if seen else None])
+        return self._belief(G, [None])
+
     def machines(
         self,
         contexts: Sequence[Any] | Mapping[str, Any],

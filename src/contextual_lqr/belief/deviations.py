@@ -246,8 +246,12 @@ class _Row:
 
         at = self._pass(T, weights, shrinkage)
         for _ in range(passes):
-            here = at.U @ at.T @ at.U.T
-            step = _minimise(here, at.g, at.H, shrinkage) - here
+            root = at.U @ square_root(at.T)
+            here = root @ root.T  # not U T Uᵀ, in which sizes that differ much cancel
+            try:
+                step = _minimise(here, at.g, at.H, shrinkage) - here
+            except np.linalg.LinAlgError:  # singular within rounding: single rows, fitted exactly
+                return at
             decrement = float(step.ravel() @ at.H @ step.ravel())
             back = np.linalg.solve(at.U, np.linalg.solve(at.U, step).T)
             share, new = 1.0, at

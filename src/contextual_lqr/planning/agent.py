@@ -86,7 +86,8 @@ class Agent(Displayed):
     seed : int or numpy.random.Generator
         Where the strategy's draws and the dither come from.
     deviations
-        As for `Decoder`; without them every machine obeys the law, as in the paper.
+        As for `Decoder`; without them every machine obeys the law, as in the paper. With them,
+        plans and steps are those for the machine itself: what others say, and its own rows.
     input_bounds : pair of array_like, () or (m,), optional
         The lowest and the highest inputs, to which all are clipped.
     prior, scales : optional
@@ -191,7 +192,12 @@ class Agent(Displayed):
     # -- one episode -----------------------------------------------------------------------------
 
     def ask(
-        self, context: Any, *, start: ArrayLike | None = None, cost: QuadraticCost | None = None
+        self,
+        context: Any,
+        machine: str | None = None,
+        *,
+        start: ArrayLike | None = None,
+        cost: QuadraticCost | None = None,
     ) -> Plan:
         """A plan for the machine with this context; nothing that was learnt is changed.
 
@@ -199,6 +205,8 @@ class Agent(Displayed):
         ----------
         context
             The machine's context.
+        machine : str, optional
+            Its label, if machines are kept apart: what it has shown itself counts.
         start, cost : optional
             Those of this episode, which may be longer or shorter, if they are not the agent's.
 
@@ -207,14 +215,15 @@ class Agent(Displayed):
         Plan
             What to play: inputs `plan.input(step, state)`.
         """
-        problem = self._problem(context, start, cost)
+        problem = self._problem(context, start, cost, machine)
         before = self._rng.bit_generator.state
         try:
             choice = self.strategy.choose(problem, self._rng)
         except BaseException:
             self._rng.bit_generator.state = before
             raise
-        return planned(context, choice, self.decoder.estimate, self.input_bounds, self._rng)
+        estimate = self.decoder.estimate
+        return planned(context, choice, estimate, self.input_bounds, self._rng, machine)
 
     def tell(
         self, plan_or_context: Any, trajectory: Trajectory, machine: str | None = None
@@ -230,10 +239,12 @@ class Agent(Displayed):
         trajectory : Trajectory
             What came of it.
         machine : str, optional
-            The label of the machine that played it.
+            The label of the machine that played it; the plan's, unless given.
         """
         plan = plan_or_context if isinstance(plan_or_context, Plan) else None
         context = plan_or_context if plan is None else plan.context
+        if machine is None and plan is not None:
+            machine = plan.machine
         repeats = self.decoder.repeats
         self.region.learn(self.decoder, context, trajectory, machine)
         if plan is None or self.decoder.repeats > repeats:
@@ -253,6 +264,7 @@ class Agent(Displayed):
         context: Any,
         adapt: Literal["episode", "step"] = "episode",
         *,
+        machine: str | None = None,
         start: ArrayLike | None = None,
         cost: QuadraticCost | None = None,
     ) -> Iterator[Episode]:
@@ -266,12 +278,12 @@ class Agent(Displayed):
             The machine's context.
         adapt : "episode" or "step"
             Play the plan; or learn from every step and plan the next one anew.
-        start, cost : optional
+        machine, start, cost : optional
             As for `ask`.
         """
         known = isinstance(adapt, str) and adapt in ("episode", "step")
         require(known, f'adapt must be "episode" or "step", not {shown(adapt)}')
-        episode = Episode(self, context, adapt, self._problem(context, start, cost))
+        episode = Episode(self, context, adapt, self._problem(context, start, cost, machine))
         try:
             yield episode
         except BaseException:
@@ -282,13 +294,17 @@ class Agent(Displayed):
 
     # -- what was learnt ---------------------------------------------------------------------------
 
-    def controller(self, context: Any, *, cost: QuadraticCost | None = None) -> LinearPolicy:
+    def controller(
+        self, context: Any, machine: str | None = None, *, cost: QuadraticCost | None = None
+    ) -> LinearPolicy:
         """The policy of the estimate, for a machine that need never have been tried.
 
         Parameters
         ----------
         context
             The machine's context.
+        machine : str, optional
+            Its label, if it is kept apart from others and has data of its own.
         cost : QuadraticCost, optional
             Another cost than the agent's.
 
@@ -302,7 +318,12 @@ class Agent(Displayed):
         UnsolvableError
             If the estimate's problem has no solution.
         """
-        return solve(self.decoder.system(context), cost or self.cost, check=True).policy
+        decoder = self.decoder
+        if decoder.population is None and machine is None:
+            system = decoder.system(context)
+        else:
+            system = decoder.machine(context, machine).system
+        return solve(system, cost or self.cost, check=True).policy
 
     def output(self) -> Output:
         """A decoder drawn uniformly from those played so far, and one from the estimates."""
@@ -370,7 +391,11 @@ class Agent(Displayed):
     # -- inside ------------------------------------------------------------------------------------
 
     def _problem(
-        self, context: Any, start: ArrayLike | None, cost: QuadraticCost | None
+        self,
+        context: Any,
+        start: ArrayLike | None,
+        cost: QuadraticCost | None,
+        machine: str | None = None,
     ) -> PlanningProblem:
         cost = self.cost if cost is None else cost
         require(isinstance(cost, QuadraticCost), f"cost must be a QuadraticCost, not {shown(cost)}")
@@ -382,7 +407,7 @@ class Agent(Displayed):
         run = None
         if self.incumbent is not None:
             run = incumbent_policy(self.incumbent, context, cost.horizon - 1, *sizes[::-1])
-        return PlanningProblem(self.decoder, G, cost, x, self._beta(G), run)
+        return PlanningProblem(self.decoder, G, cost, x, self._beta(G), run, machine)
 
     def _beta(self, G: Array) -> float | BetaRule:
         if self.beta is not None:

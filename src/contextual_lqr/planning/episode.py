@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.own_rows import OwnRows
 from contextual_lqr.checks import as_numbers, frozen, record, require
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.planning.plan import Plan, drawn
@@ -30,16 +32,28 @@ class Episode:
         self._inputs: list[Array] = []
         self.plan: Plan | None = None  # of adapt="episode"
         self._believed: Decoder | None = None
-        if adapt == "step":
+        self._own: OwnRows | None = None  # of a machine that may deviate from the law
+        if adapt == "step" and agent.decoder.deviations.any():
+            self._own = OwnRows(problem.machine)
+        elif adapt == "step":
             self._believed = agent.decoder.copy()
         else:
-            self.plan = agent.ask(context, start=problem.start, cost=problem.cost)
+            start, cost = problem.start, problem.cost
+            self.plan = agent.ask(context, problem.label, start=start, cost=cost)
         self._stopped = False
 
     @property
     def finished(self) -> bool:
         """Whether the horizon is reached, or a state has left the limit or the region."""
         return self._stopped or len(self._states) > self._steps
+
+    @property
+    def trajectory(self) -> Trajectory | None:
+        """What was played so far; None before the first step is over."""
+        steps = len(self._states) - 1
+        if steps < 1:
+            return None
+        return Trajectory(np.stack(self._states), np.stack(self._inputs[:steps]))
 
     def act(self, state: ArrayLike) -> Float[Array, " m"]:
         """The input to play in this state."""
@@ -63,9 +77,12 @@ class Episode:
             shape = self._inputs[-1].shape
             require(u.shape == shape, f"played must have shape {shape}, not {u.shape}")
             self._inputs[-1] = frozen(u)
-        if self._believed is not None and self._agent.region.holds(self._states[-1], x):
-            last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
-            self._believed.update(self._context, last)
+        if self._agent.region.holds(self._states[-1], x):
+            if self._own is not None:
+                self._own.add(self._states[-1], self._inputs[-1], x)
+            elif self._believed is not None:
+                last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
+                self._believed.update(self._context, last)
         self._states.append(x)
         if self._limit is not None and (np.abs(x) > self._limit).any():
             self._stopped = True
@@ -74,12 +91,9 @@ class Episode:
 
     def tell(self) -> None:
         """Tell the agent what was played; done by leaving the block."""
-        played = len(self._states) - 1
-        if played < 1:
-            return
-        inputs = np.stack(self._inputs[:played])
-        played_as = self._context if self.plan is None else self.plan
-        self._agent.tell(played_as, Trajectory(np.stack(self._states), inputs))
+        if (played := self.trajectory) is not None:
+            played_as = self._context if self.plan is None else self.plan
+            self._agent.tell(played_as, played, self._problem.label)
 
     def _replanned(self, x: Array, step: int) -> Array:
         whole, agent = self._problem, self._agent
@@ -91,9 +105,10 @@ class Episode:
             N=None if N is None else N[step:],
             indefinite=whole.cost.indefinite,
         )
-        assert self._believed is not None
         run = None if whole.incumbent is None else LinearPolicy(whole.incumbent.gains[step:])
-        now = PlanningProblem(self._believed, whole.context_matrix, rest, x, whole.beta, run)
+        decoder = agent.decoder if self._believed is None else self._believed
+        own = decoder.law(whole.context_matrix) if self._own is None else self._own.belief
+        now = replace(whole, decoder=decoder, cost=rest, start=x, incumbent=run, own=own)
         u, covariance = agent.strategy.next_input(now, agent._rng)
         if covariance is not None:
             u = u + drawn(covariance, agent._rng)

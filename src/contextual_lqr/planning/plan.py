@@ -40,6 +40,8 @@ class Plan(Displayed):
         The dither that was drawn.
     input_bounds : pair of arrays, or None
         The lowest and the highest inputs.
+    machine : str or None
+        The label of the machine, if it has one.
     """
 
     context: Any
@@ -51,6 +53,7 @@ class Plan(Displayed):
     estimate: Float[Array, "d p"]
     offsets: Float[Array, "steps m"]
     input_bounds: tuple[Array, Array] | None
+    machine: str | None = None
 
     def input(self, step: int, state: ArrayLike) -> Float[Array, " m"]:
         """The input to play.
@@ -89,6 +92,7 @@ def planned(
     estimate: Float[Array, "d p"],
     input_bounds: tuple[Array, Array] | None,
     rng: np.random.Generator,
+    machine: str | None = None,
 ) -> Plan:
     """The plan of a strategy's choice, its dither drawn."""
     steps, m, _ = choice.policy.gains.shape
@@ -103,6 +107,7 @@ def planned(
         estimate,
         offsets,
         input_bounds,
+        machine,
     )
 
 

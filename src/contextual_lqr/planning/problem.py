@@ -34,7 +34,8 @@ class PlanningProblem:
 
     `machine` is what is believed about the machine. The paper's strategies choose a Θ, and take
     the decoder, the context matrix and the confidence set as well. `incumbent` is the policy that
-    runs this machine today, if there is one.
+    runs this machine today, if there is one; `label` what the machine is called, if it is kept
+    apart from others; `own` what is believed about it by now, in the middle of an episode.
     """
 
     decoder: Decoder
@@ -43,11 +44,15 @@ class PlanningProblem:
     start: Float[Array, " d"]
     beta: float | BetaRule
     incumbent: LinearPolicy | None = None
+    label: str | None = None
+    own: MachineBelief | None = None
 
     @cached_property
     def machine(self) -> MachineBelief:
         """What is believed about this machine."""
-        return self.decoder.law(self.context_matrix)
+        if self.own is not None:
+            return self.own
+        return self.decoder.machine_at(self.context_matrix, self.label)
 
     @cached_property
     def noise(self) -> Float[Array, "d d"]:
