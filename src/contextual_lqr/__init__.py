@@ -1,5 +1,7 @@
 """One decoder from context to dynamics, learnt from a fleet; control of machines never tried."""
 
+from importlib import import_module
+
 from contextual_lqr.belief.confidence import (
     ConfidenceSet,
     ConstantBeta,
@@ -125,6 +127,7 @@ __all__ = [
     "StationarySolution",
     "Status",
     "Strategy",
+    "Study",
     "ThompsonSampling",
     "TimeVaryingSystem",
     "Trajectory",
@@ -150,17 +153,21 @@ __all__ = [
     "unexcited_directions",
 ]
 
-_OF_LOGS = ("FittedFleet", "FleetDescription", "fit")
+_LATER = {  # what takes longer to import than all the rest, or needs an extra
+    "FittedFleet": "data",
+    "FleetDescription": "data",
+    "fit": "data",
+    "Study": "study",
+}
 
 for _name in __all__:  # an argument of the wrong kind is named in a sentence of ours
-    if _name not in _OF_LOGS:
+    if _name not in _LATER:
         globals()[_name] = _in_words(globals()[_name])
 
 
 def __getattr__(name: str) -> object:
-    """What is for logs is imported when it is asked for: it takes longer than all the rest."""
-    if name in _OF_LOGS:
-        from contextual_lqr import data
-
-        return _in_words(getattr(data, name))
+    """What is for logs and studies is imported when it is asked for."""
+    if name in _LATER:
+        room = import_module(f"contextual_lqr.{_LATER[name]}")
+        return _in_words(getattr(room, name))
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

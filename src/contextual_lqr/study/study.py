@@ -1,0 +1,503 @@
+"""A study: what one agent is to one process, for a whole fleet that asks and tells at once.
+
+    study = Study.open("sqlite:///fleet.db", fleet)
+    plan = study.ask({"mass": 2.0}, machine="M-011")     # what to play
+    trajectory = ...                                     # play it: inputs plan.input(step, state)
+    study.tell(plan, trajectory)                         # what came of it, today or tomorrow
+
+Evidence about Θ adds up, in whatever order it comes: a late, a repeated or an unasked `tell` is
+welcome. All is in the log (`log.py`); what is believed is a fold over it (`learner.py`).
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.certificates.certificate import Certificate
+from contextual_lqr.certificates.certify import certify
+from contextual_lqr.checks import require, shown
+from contextual_lqr.display import Displayed
+from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.planning.agent import Agent
+from contextual_lqr.planning.agent_file import agent_state
+from contextual_lqr.planning.episode import Episode, as_state
+from contextual_lqr.planning.plan import Plan, planned
+from contextual_lqr.study import encoding, log
+from contextual_lqr.study.fleets import agent_of
+from contextual_lqr.study.learner import Learner, agent_bytes, expected
+
+_LEASE = 3600.0
+_SNAPSHOT = 500  # episodes that are folded at most when a study is opened
+_OUT = 64  # asks that a plan accounts for at most, the latest
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Asked(Plan):
+    """A plan that a study gave, known by its `key`."""
+
+    key: str = ""
+
+
+class Told(NamedTuple):
+    """Where an episode stands in the log, and whether it is `new` or had been told before."""
+
+    number: int
+    new: bool
+
+
+@dataclass(frozen=True)
+class StudyStatus:
+    """How a study stands.
+
+    `waiting` are asks that are not told yet, `late` those of them whose lease has run out, with
+    their machines; `machines` says how many episodes each machine has told.
+    """
+
+    store: str
+    episodes: int
+    rows: int
+    repeats: int
+    waiting: int
+    late: int
+    machines: Mapping[str, int]
+    late_machines: tuple[str, ...]
+
+
+class Study(Displayed):
+    """A learner that threads, processes and hosts share; `Study.open` opens or begins one."""
+
+    def __init__(self, store: log.Log, learner: Learner) -> None:
+        self._log, self._learner, self._lock = store, learner, threading.RLock()
+
+    @classmethod
+    def open(
+        cls,
+        url: str,
+        fleet: Any = None,
+        **own: Any,
+    ) -> Study:
+        """Open the study at an address, or begin one there.
+
+        Parameters
+        ----------
+        url : str
+            Where its log is: sqlite:///fleet.db, a file that is made if there is none, or
+            postgresql://user@host/database for many hosts.
+        fleet : Agent, Fleet, FleetDescription or path, optional
+            Whose study it is: an agent with all its options, one of the simulated fleets, or a
+            description as `contextual-lqr new` writes it. Needed to begin a study. Where there is
+            one, it must be of the same fleet.
+        **own
+            `context_map`, `strategy`, `beta` or `incumbent` that are made of functions or classes
+            of your own, which no log can hold; as for `Agent.load`.
+
+        Returns
+        -------
+        Study
+            It has learnt all that is in the log.
+
+        Raises
+        ------
+        InputError
+            If there is no study and no fleet is given, or the study is of another fleet.
+        StoreError
+            If the store cannot be reached.
+
+        Examples
+        --------
+        >>> cost = clqr.QuadraticCost(Q=[np.eye(1)] * 5, R=[np.eye(1)] * 4)
+        >>> agent = clqr.Agent(clqr.FeatureContext(["1", "1/mass"]), cost, [1.0])
+        >>> study = clqr.Study.open("sqlite://", agent)  # in memory; a file is sqlite:///fleet.db
+        >>> plan = study.ask({"mass": 2.0}, machine="M-011")
+        >>> machine = clqr.LinearSystem([[0.9]], [[0.5]], noise=[[1e-4]])
+        >>> played = clqr.simulate(plan.policy, machine, [1.0], np.random.default_rng(0))
+        >>> study.tell(plan, played)
+        Told(number=1, new=True)
+        >>> study.tell(plan, played)
+        Told(number=1, new=False)
+        """
+        require(isinstance(url, str), f"url must be as sqlite:///fleet.db, not {shown(url)}")
+        odd = set(own) - {"context_map", "strategy", "beta", "incumbent"}
+        require(not odd, f"Study.open has no option {', '.join(sorted(odd))}")
+        agent, text = (None, None) if fleet is None else agent_of(fleet)
+        store = log.Log(url)
+        try:
+            return cls._opened(store, agent, text, own)
+        except BaseException:
+            store.close()
+            raise
+
+    @classmethod
+    def _opened(
+        cls, store: log.Log, agent: Agent | None, text: str | None, own: Mapping[str, Any]
+    ) -> Study:
+        if not store.found():
+            require(agent is not None, f"there is no study at {store.name}: give its fleet")
+            assert agent is not None
+            store.create(agent_bytes(agent), text)
+        given = dict.fromkeys(("context_map", "strategy", "beta", "incumbent")) | dict(own)
+        if agent is not None:
+            _require_same(agent, store)
+            if agent.decoder.state()[0]["context_map"] is None:
+                given["context_map"] = given["context_map"] or agent.decoder.context_map
+            given["incumbent"] = given["incumbent"] or agent.incumbent
+        study = cls(store, Learner(*store.snapshot(), store.name, given))
+        study._catch_up()
+        return study
+
+    # -- one episode -------------------------------------------------------------------------------
+
+    def ask(
+        self,
+        context: Any,
+        machine: str | None = None,
+        *,
+        start: ArrayLike | None = None,
+        key: str | None = None,
+        lease: float = _LEASE,
+        worker: str | None = None,
+    ) -> Asked:
+        """A plan for the machine with this context.
+
+        The policy is that of what is known. The dither is that of what will be known once all that
+        is asked and not told yet has come, so that machines that play at once do not all probe the
+        same.
+
+        Parameters
+        ----------
+        context
+            The machine's context.
+        machine : str, optional
+            Its label.
+        start : array_like, (d,), optional
+            Where the episode starts, if that is not the fleet's start.
+        key : str, optional
+            What the ask is known by; asking again under the same key gives the same plan.
+        lease : float
+            For how many seconds it is waited for. What comes later is welcome all the same.
+        worker : str, optional
+            Who asks.
+
+        Returns
+        -------
+        Asked
+            What to play.
+        """
+        key = uuid.uuid4().hex if key is None else _as_key(key)
+        require(0 < lease < np.inf, f"lease must be a number of seconds, not {lease!r}")
+        text = encoding.context_text(context)
+        _require_labels(machine=machine, worker=worker)
+        if (before := self._log.ask(key)) is not None:
+            return self._asked_before(before, text, machine)
+        with self._lock:
+            self._catch_up()
+            agent = self._learner.agent
+            begin = agent.start if start is None else as_state(start, agent.cost.state_size)
+            rng = np.random.default_rng(list(key.encode()))
+            plan = self._plan(agent, context, machine, begin, rng)
+        now = time.time()
+        content = encoding.plan_bytes(plan, begin)
+        ask = log.Ask(key, machine, text, content, worker, now, now + lease)
+        if not self._log.add_ask(ask):  # somebody else was quicker with the same key
+            return self._asked_before(self._log.ask(key) or ask, text, machine)
+        return _asked(ask)
+
+    def tell(
+        self,
+        plan_or_context: Any,
+        trajectory: Trajectory,
+        machine: str | None = None,
+        *,
+        key: str | None = None,
+        worker: str | None = None,
+    ) -> Told:
+        """Put an episode into the log: all of it, on the disk, before this returns.
+
+        An episode that is there already is not counted again, and is no error.
+
+        Parameters
+        ----------
+        plan_or_context
+            What `ask` gave, its key, or, for an episode that nobody asked for, the context.
+        trajectory : Trajectory
+            What came of it, however long it was.
+        machine : str, optional
+            The label of the machine that played it; the plan's, unless given.
+        key : str, optional
+            What the episode is known by; a digest of all of it, unless given.
+        worker : str, optional
+            Who tells.
+
+        Returns
+        -------
+        Told
+            Its number in the log, and whether it is new.
+        """
+        ask = None
+        if isinstance(plan_or_context, Asked):
+            ask, context = plan_or_context.key, plan_or_context.context
+            machine = plan_or_context.machine if machine is None else machine
+        elif isinstance(plan_or_context, str):
+            ask, found = plan_or_context, self._log.ask(plan_or_context)
+            require(found is not None, f"nobody asked under the key {shown(plan_or_context)}")
+            assert found is not None
+            context = encoding.context_of(found.context)
+            machine = found.machine if machine is None else machine
+        else:
+            context = getattr(plan_or_context, "context", plan_or_context)
+        _require_labels(machine=machine, worker=worker)
+        text = encoding.context_text(context)
+        self._require_usable(context, trajectory)
+        content = encoding.episode_bytes(trajectory)
+        name = encoding.episode_key(text, machine, content) if key is None else _as_key(key)
+        told = log.Episode(0, name, ask, machine, text, content, worker, time.time())
+        return Told(*self._log.append(told))
+
+    @contextmanager
+    def episode(
+        self,
+        context: Any,
+        adapt: Literal["episode", "step"] = "episode",
+        *,
+        machine: str | None = None,
+        start: ArrayLike | None = None,
+        worker: str | None = None,
+    ) -> Iterator[Episode]:
+        """A live episode, as of `Agent.episode`; leaving the block tells what was played."""
+        known = isinstance(adapt, str) and adapt in ("episode", "step")
+        require(known, f'adapt must be "episode" or "step", not {shown(adapt)}')
+        asked = self.ask(context, machine, start=start, worker=worker)
+        with self._lock:
+            agent = self._twin(np.random.default_rng(list(asked.key.encode())))
+        problem = agent._problem(context, start, None, machine)
+        live = Episode(agent, context, adapt, problem)
+        if adapt == "episode":
+            live.plan = asked
+        try:
+            yield live
+        except BaseException:
+            with suppress(InputError):  # what went wrong in the block is what must be seen
+                self._tell_played(asked, live, worker)
+            raise
+        self._tell_played(asked, live, worker)
+
+    # -- what was learnt ---------------------------------------------------------------------------
+
+    @property
+    def decoder(self) -> Decoder:
+        """What all that is in the log says of Θ; a twin, which learns nothing more by itself."""
+        with self._lock:
+            self._catch_up()
+            return self._learner.agent.decoder.copy()
+
+    @property
+    def cost(self) -> QuadraticCost:
+        """The cost of an episode."""
+        return self._learner.agent.cost
+
+    def controller(self, context: Any, machine: str | None = None) -> LinearPolicy:
+        """The policy of what is believed now, for a machine that need never have been tried."""
+        with self._lock:
+            self._catch_up()
+            return self._learner.agent.controller(context, machine)
+
+    def certify(self, context: Any, machine: str | None = None, **options: Any) -> Certificate:
+        """The controller of a machine, and how far to trust it; options as for `certify`."""
+        agent = self._learner.agent
+        decoder = self.decoder
+        return certify(decoder, context, agent.cost, agent.start, machine=machine, **options)
+
+    def status(self) -> StudyStatus:
+        """How the study stands."""
+        with self._lock:
+            self._catch_up()
+            decoder = self._learner.agent.decoder
+            rows, repeats = decoder.rows, decoder.repeats
+        now, asks = time.time(), self._log.open_asks()
+        late = [one for one in asks if one.expires_at < now]
+        told = Counter(one.machine or "no label" for one in self._log.episodes())
+        return StudyStatus(
+            self._log.name,
+            self._log.count(),
+            rows,
+            repeats,
+            len(asks) - len(late),
+            len(late),
+            dict(sorted(told.items())),
+            tuple(one.machine or "no label" for one in late),
+        )
+
+    # -- the log -----------------------------------------------------------------------------------
+
+    def export(self) -> Iterator[dict[str, Any]]:
+        """Every episode in order, as what JSON can hold; `import_` takes it in again."""
+        for one in self._log.episodes():
+            played = encoding.episode_of(one.content, f"episode {one.number}")
+            yield {
+                "key": one.key,
+                "ask": one.ask,
+                "machine": one.machine,
+                "context": encoding.context_of(one.context),
+                "states": played.states.tolist(),
+                "inputs": played.inputs.tolist(),
+                "worker": one.worker,
+                "told_at": one.told_at,
+            }
+
+    def import_(self, record: Mapping[str, Any]) -> Told:
+        """Take in one episode that `export` gave, here or elsewhere; once, however often."""
+        try:
+            played = Trajectory(record["states"], record["inputs"])
+            context, key = record["context"], record["key"]
+        except (KeyError, TypeError) as error:
+            raise InputError(f"this is no episode as export writes it: {error}") from None
+        return self.tell(
+            context, played, record.get("machine"), key=key, worker=record.get("worker")
+        )
+
+    def compact(self) -> int:
+        """Write a snapshot, and forget asks that are told or a week late; how many that were."""
+        with self._lock:
+            self._catch_up()
+            self._log.add_snapshot(self._learner.number, self._learner.content())
+        return self._log.compact(time.time() - 7 * 24 * 3600)
+
+    def close(self) -> None:
+        """Give back all connections; what was told is in the log."""
+        self._log.close()
+
+    def __enter__(self) -> Study:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _facts(self) -> dict[str, object]:
+        with self._lock:
+            learnt = self._learner.agent._facts()
+        return {"store": self._log.name, **learnt}
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _catch_up(self) -> None:
+        """Learn what others have told since; whoever folds many leaves a snapshot."""
+        learner = self._learner
+        while some := self._log.after(learner.number):
+            learner.fold(some)
+            if learner.number - learner.snapshot >= _SNAPSHOT:
+                self._log.add_snapshot(learner.number, learner.content())
+                learner.snapshot = learner.number
+
+    def _plan(
+        self,
+        agent: Agent,
+        context: Any,
+        machine: str | None,
+        start: Any,
+        rng: np.random.Generator,
+    ) -> Plan:
+        problem = agent._problem(context, start, None, machine)
+        choice = agent.strategy.choose(problem, rng)
+        now = time.time()
+        out = [one for one in self._log.open_asks() if one.expires_at >= now][-_OUT:]
+        if choice.dither is not None and out:
+            # Only the dither: a belief in what nobody has seen yet must not choose a policy.
+            soon = replace(problem, decoder=expected(agent.decoder, out))
+            choice = replace(choice, dither=agent.strategy.choose(soon, rng).dither)
+        bounds, estimate = agent.input_bounds, agent.decoder.estimate
+        return planned(context, choice, estimate, bounds, rng, machine)
+
+    def _twin(self, rng: np.random.Generator) -> Agent:
+        """The agent as it is now, for one episode, with random numbers of its own."""
+        agent = self._learner.agent
+        twin = object.__new__(type(agent))
+        vars(twin).update(vars(agent), decoder=agent.decoder.copy(), _rng=rng)
+        return twin
+
+    def _tell_played(self, asked: Asked, live: Episode, worker: str | None) -> None:
+        if (played := live.trajectory) is not None:
+            self.tell(asked, played, worker=worker)
+
+    def _asked_before(self, ask: log.Ask, context: str, machine: str | None) -> Asked:
+        require(
+            (ask.context, ask.machine) == (context, machine),
+            f"the key {shown(ask.key)} is of another ask, of the context {ask.context} "
+            f"and the machine {ask.machine!r}",
+        )
+        return _asked(ask)
+
+    def _require_usable(self, context: Any, trajectory: Trajectory) -> None:
+        require(
+            isinstance(trajectory, Trajectory),
+            f"trajectory must be a Trajectory, not {shown(trajectory)}",
+        )
+        cost = self._learner.agent.cost
+        sizes = (cost.state_size, cost.input_size)
+        played = (trajectory.states.shape[-1], trajectory.inputs.shape[-1])
+        require(
+            trajectory.states.ndim == 2 and played == sizes,
+            f"an episode here has states (H, {sizes[0]}) and inputs (H-1, {sizes[1]}), not "
+            f"{trajectory.states.shape} and {trajectory.inputs.shape}",
+        )
+        self._learner.agent.decoder.context_map.matrix(context)
+
+
+def _asked(ask: log.Ask) -> Asked:
+    fields, _ = encoding.plan_fields(ask.content, ask.context, f"ask {ask.key}")
+    return Asked(**fields, machine=ask.machine, key=ask.key)
+
+
+def _as_key(key: Any) -> str:
+    require(
+        isinstance(key, str) and 0 < len(key) <= 64 and key.isprintable(),
+        f"a key must be a text of 1 to 64 printable characters, not {shown(key)}",
+    )
+    return str(key)
+
+
+def _require_labels(**labels: Any) -> None:
+    for name, label in labels.items():
+        fits = label is None or (isinstance(label, str) and "\0" not in label and len(label) < 1000)
+        require(fits, f"{name} must be a text of at most 999 characters, not {shown(label)}")
+
+
+def _require_same(agent: Agent, store: log.Log) -> None:
+    """Refuse a study that began with another agent; their random numbers may differ."""
+    first, ours = (
+        Learner(0, content, store.name, _of(agent)).agent
+        for content in (store.snapshot(0)[1], agent_bytes(agent))
+    )
+    (state, arrays), (its, its_arrays) = agent_state(first), agent_state(ours)
+    odd = {name for name in {*state, *its} - {"random"} if state.get(name) != its.get(name)}
+    odd |= {
+        name
+        for name in {*arrays, *its_arrays}
+        if not np.array_equal(arrays.get(name, 0), its_arrays.get(name, 0))
+    }
+    require(
+        not odd,
+        f"the study at {store.name} began with another fleet or other options: they differ in "
+        f"{', '.join(sorted(odd))}; open it without a fleet, or begin another one",
+    )
+
+
+def _of(agent: Agent) -> dict[str, Any]:
+    """What of an agent its file may not hold."""
+    return {
+        "context_map": agent.decoder.context_map,
+        "strategy": agent.strategy,
+        "beta": agent.beta if callable(agent.beta) else None,
+        "incumbent": agent.incumbent,
+    }
