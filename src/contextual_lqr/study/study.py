@@ -17,8 +17,7 @@ import uuid
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -31,48 +30,23 @@ from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.planning.agent import Agent
-from contextual_lqr.planning.agent_file import agent_state
 from contextual_lqr.planning.episode import Episode, as_state
-from contextual_lqr.planning.plan import Plan, planned
 from contextual_lqr.study import encoding, log
+from contextual_lqr.study.asking import generator, plan_beside
 from contextual_lqr.study.fleets import agent_of
-from contextual_lqr.study.learner import Learner, agent_bytes, expected
+from contextual_lqr.study.learner import Learner, agent_bytes
+from contextual_lqr.study.records import Asked, StudyStatus, Told
+from contextual_lqr.study.refusals import (
+    as_key,
+    own_parts,
+    require_labels,
+    require_same,
+    require_usable,
+)
 
 _LEASE = 3600.0
 _SNAPSHOT = 500  # episodes that are folded at most when a study is opened
 _OUT = 64  # asks that a plan accounts for at most, the latest
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Asked(Plan):
-    """A plan that a study gave, known by its `key`."""
-
-    key: str = ""
-
-
-class Told(NamedTuple):
-    """Where an episode stands in the log, and whether it is `new` or had been told before."""
-
-    number: int
-    new: bool
-
-
-@dataclass(frozen=True)
-class StudyStatus:
-    """How a study stands.
-
-    `waiting` are asks that are not told yet, `late` those of them whose lease has run out, with
-    their machines; `machines` says how many episodes each machine has told.
-    """
-
-    store: str
-    episodes: int
-    rows: int
-    repeats: int
-    waiting: int
-    late: int
-    machines: Mapping[str, int]
-    late_machines: tuple[str, ...]
 
 
 class Study(Displayed):
@@ -129,8 +103,6 @@ class Study(Displayed):
         Told(number=1, new=False)
         """
         require(isinstance(url, str), f"url must be as sqlite:///fleet.db, not {shown(url)}")
-        odd = set(own) - {"context_map", "strategy", "beta", "incumbent"}
-        require(not odd, f"Study.open has no option {', '.join(sorted(odd))}")
         agent, text = (None, None) if fleet is None else agent_of(fleet)
         store = log.Log(url)
         try:
@@ -141,19 +113,15 @@ class Study(Displayed):
 
     @classmethod
     def _opened(
-        cls, store: log.Log, agent: Agent | None, text: str | None, own: Mapping[str, Any]
+        cls, store: log.Log, agent: Agent | None, text: str | None, own: dict[str, Any]
     ) -> Study:
         if not store.found():
             require(agent is not None, f"there is no study at {store.name}: give its fleet")
             assert agent is not None
             store.create(agent_bytes(agent), text)
-        given = dict.fromkeys(("context_map", "strategy", "beta", "incumbent")) | dict(own)
         if agent is not None:
-            _require_same(agent, store)
-            if agent.decoder.state()[0]["context_map"] is None:
-                given["context_map"] = given["context_map"] or agent.decoder.context_map
-            given["incumbent"] = given["incumbent"] or agent.incumbent
-        study = cls(store, Learner(*store.snapshot(), store.name, given))
+            require_same(agent, store)
+        study = cls(store, Learner(*store.snapshot(), store.name, own_parts(own, agent)))
         study._catch_up()
         return study
 
@@ -171,9 +139,8 @@ class Study(Displayed):
     ) -> Asked:
         """A plan for the machine with this context.
 
-        The policy is that of what is known. The dither is that of what will be known once all that
-        is asked and not told yet has come, so that machines that play at once do not all probe the
-        same.
+        It accounts for what is asked and not told yet, so that machines that play at once do not
+        all probe the same.
 
         Parameters
         ----------
@@ -195,19 +162,19 @@ class Study(Displayed):
         Asked
             What to play.
         """
-        key = uuid.uuid4().hex if key is None else _as_key(key)
+        key = uuid.uuid4().hex if key is None else as_key(key)
         require(0 < lease < np.inf, f"lease must be a number of seconds, not {lease!r}")
         text = encoding.context_text(context)
-        _require_labels(machine=machine, worker=worker)
+        require_labels(machine=machine, worker=worker)
         if (before := self._log.ask(key)) is not None:
             return self._asked_before(before, text, machine)
         with self._lock:
             self._catch_up()
             agent = self._learner.agent
             begin = agent.start if start is None else as_state(start, agent.cost.state_size)
-            rng = np.random.default_rng(list(key.encode()))
-            plan = self._plan(agent, context, machine, begin, rng)
-        now = time.time()
+            now = time.time()
+            out = [one for one in self._log.open_asks() if one.expires_at >= now][-_OUT:]
+            plan = plan_beside(agent, context, machine, begin, key, out)
         content = encoding.plan_bytes(plan, begin)
         ask = log.Ask(key, machine, text, content, worker, now, now + lease)
         if not self._log.add_ask(ask):  # somebody else was quicker with the same key
@@ -257,11 +224,11 @@ class Study(Displayed):
             machine = found.machine if machine is None else machine
         else:
             context = getattr(plan_or_context, "context", plan_or_context)
-        _require_labels(machine=machine, worker=worker)
+        require_labels(machine=machine, worker=worker)
         text = encoding.context_text(context)
-        self._require_usable(context, trajectory)
+        require_usable(self._learner.agent, context, trajectory)
         content = encoding.episode_bytes(trajectory)
-        name = encoding.episode_key(text, machine, content) if key is None else _as_key(key)
+        name = encoding.episode_key(text, machine, content) if key is None else as_key(key)
         told = log.Episode(0, name, ask, machine, text, content, worker, time.time())
         return Told(*self._log.append(told))
 
@@ -280,7 +247,7 @@ class Study(Displayed):
         require(known, f'adapt must be "episode" or "step", not {shown(adapt)}')
         asked = self.ask(context, machine, start=start, worker=worker)
         with self._lock:
-            agent = self._twin(np.random.default_rng(list(asked.key.encode())))
+            agent = self._twin(generator(asked.key))
         problem = agent._problem(context, start, None, machine)
         live = Episode(agent, context, adapt, problem)
         if adapt == "episode":
@@ -400,25 +367,6 @@ class Study(Displayed):
                 self._log.add_snapshot(learner.number, learner.content())
                 learner.snapshot = learner.number
 
-    def _plan(
-        self,
-        agent: Agent,
-        context: Any,
-        machine: str | None,
-        start: Any,
-        rng: np.random.Generator,
-    ) -> Plan:
-        problem = agent._problem(context, start, None, machine)
-        choice = agent.strategy.choose(problem, rng)
-        now = time.time()
-        out = [one for one in self._log.open_asks() if one.expires_at >= now][-_OUT:]
-        if choice.dither is not None and out:
-            # Only the dither: a belief in what nobody has seen yet must not choose a policy.
-            soon = replace(problem, decoder=expected(agent.decoder, out))
-            choice = replace(choice, dither=agent.strategy.choose(soon, rng).dither)
-        bounds, estimate = agent.input_bounds, agent.decoder.estimate
-        return planned(context, choice, estimate, bounds, rng, machine)
-
     def _twin(self, rng: np.random.Generator) -> Agent:
         """The agent as it is now, for one episode, with random numbers of its own."""
         agent = self._learner.agent
@@ -438,66 +386,7 @@ class Study(Displayed):
         )
         return _asked(ask)
 
-    def _require_usable(self, context: Any, trajectory: Trajectory) -> None:
-        require(
-            isinstance(trajectory, Trajectory),
-            f"trajectory must be a Trajectory, not {shown(trajectory)}",
-        )
-        cost = self._learner.agent.cost
-        sizes = (cost.state_size, cost.input_size)
-        played = (trajectory.states.shape[-1], trajectory.inputs.shape[-1])
-        require(
-            trajectory.states.ndim == 2 and played == sizes,
-            f"an episode here has states (H, {sizes[0]}) and inputs (H-1, {sizes[1]}), not "
-            f"{trajectory.states.shape} and {trajectory.inputs.shape}",
-        )
-        self._learner.agent.decoder.context_map.matrix(context)
-
 
 def _asked(ask: log.Ask) -> Asked:
     fields, _ = encoding.plan_fields(ask.content, ask.context, f"ask {ask.key}")
     return Asked(**fields, machine=ask.machine, key=ask.key)
-
-
-def _as_key(key: Any) -> str:
-    require(
-        isinstance(key, str) and 0 < len(key) <= 64 and key.isprintable(),
-        f"a key must be a text of 1 to 64 printable characters, not {shown(key)}",
-    )
-    return str(key)
-
-
-def _require_labels(**labels: Any) -> None:
-    for name, label in labels.items():
-        fits = label is None or (isinstance(label, str) and "\0" not in label and len(label) < 1000)
-        require(fits, f"{name} must be a text of at most 999 characters, not {shown(label)}")
-
-
-def _require_same(agent: Agent, store: log.Log) -> None:
-    """Refuse a study that began with another agent; their random numbers may differ."""
-    first, ours = (
-        Learner(0, content, store.name, _of(agent)).agent
-        for content in (store.snapshot(0)[1], agent_bytes(agent))
-    )
-    (state, arrays), (its, its_arrays) = agent_state(first), agent_state(ours)
-    odd = {name for name in {*state, *its} - {"random"} if state.get(name) != its.get(name)}
-    odd |= {
-        name
-        for name in {*arrays, *its_arrays}
-        if not np.array_equal(arrays.get(name, 0), its_arrays.get(name, 0))
-    }
-    require(
-        not odd,
-        f"the study at {store.name} began with another fleet or other options: they differ in "
-        f"{', '.join(sorted(odd))}; open it without a fleet, or begin another one",
-    )
-
-
-def _of(agent: Agent) -> dict[str, Any]:
-    """What of an agent its file may not hold."""
-    return {
-        "context_map": agent.decoder.context_map,
-        "strategy": agent.strategy,
-        "beta": agent.beta if callable(agent.beta) else None,
-        "incumbent": agent.incumbent,
-    }
