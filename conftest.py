@@ -19,6 +19,8 @@ from sybil import Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
+from typecheck import pytest_runtest_setup  # noqa: F401  (which makes checks of types quicker, too)
+
 PRINTED = "__printed__"
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
 
