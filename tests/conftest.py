@@ -4,10 +4,14 @@ HYPOTHESIS_EXAMPLES says how many of them for each test that has no number of it
 """
 
 import os
+import signal
 
 from hypothesis import settings
 
-settings.register_profile("deterministic", derandomize=True, deadline=None, max_examples=60)
+# A shell that starts us in the background has Ctrl-C ignored; tests of it must not.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+settings.register_profile("deterministic", derandomize=True, deadline=None, max_examples=25)
 settings.register_profile(
     "fuzz", deadline=None, max_examples=int(os.environ.get("HYPOTHESIS_EXAMPLES", "10000"))
 )

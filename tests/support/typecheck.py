@@ -2,7 +2,8 @@
 
 A check costs five to ten times as much as a call on small matrices, and making it (beartype writes
 code) more again. So of every function, in every test, the first ten calls are checked and then one
-in 64, and a check is made when it is first needed.
+in 64, and a check is made when it is first needed. In a test that is marked slow none is: it does
+by the thousand what quick tests do with the checks on, or what a user does, who has none.
 """
 
 import dataclasses
@@ -11,14 +12,19 @@ from collections import defaultdict
 from typing import Any
 
 import jaxtyping
+import pytest
 from beartype import BeartypeConf, beartype
 
 checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
 _jaxtyped = jaxtyping.jaxtyped
 _calls: defaultdict[int, int] = defaultdict(int)  # of each function in this test, by its code
 
+_unchecked = False
 
-def pytest_runtest_setup() -> None:
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    global _unchecked
+    _unchecked = item.get_closest_marker("slow") is not None
     _calls.clear()
 
 
@@ -37,7 +43,7 @@ def sometimes_jaxtyped(function: Any = None, *, typechecker: Any) -> Any:
     def called(*arguments: Any, **named: Any) -> Any:
         nonlocal strict
         _calls[code] = calls = _calls[code] + 1
-        if calls > 10 and calls % 64:
+        if _unchecked or (calls > 10 and calls % 64):
             return function(*arguments, **named)
         if strict is None:
             strict = _jaxtyped(function, typechecker=typechecker)

@@ -94,7 +94,7 @@ class CertificationTask:
         else:
             require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
-        self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
+        self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bool(bounds)
         known = None if noise is None else as_covariance("noise", noise, d)
         self.reach = row_radii(decoder, beta, delta, known)
         self.known = known
