@@ -24,7 +24,7 @@ FAN = 8  # results that are merged at once
 _PACKAGE = "contextual-lqr"
 _PATIENCE = 10  # seconds for a scheduler to answer, and for its first worker
 _SILENCE = 7.0  # seconds without a word from a worker, or without any worker, until it is lost
-_ANSWER = 5.0  # seconds for a scheduler that has answered before
+_ANSWER = 4.0  # seconds for a scheduler that has answered before
 _LOOK = 1.0  # seconds between two looks at the workers
 _LATE = 2.0  # seconds between two looks that count: beyond, it was we who were not there
 Job = TypeVar("Job")
@@ -133,12 +133,12 @@ def crowding() -> float:
     return max(1.0, others / (os.cpu_count() or 1))
 
 
-def computes_here(worker: str) -> bool:
-    """Whether a worker is a process of this machine that uses a core within the next second."""
+def computes_here(address: str) -> bool:
+    """Whether it is that of a process of this machine which uses a core within the next second."""
     import psutil  # which Dask brings along
 
     try:
-        at = urlsplit(worker)
+        at = urlsplit(address)
         local = {one.address for some in psutil.net_if_addrs().values() for one in some}
         if at.hostname not in local:
             return False
@@ -158,8 +158,8 @@ class _Watch:
     """Waits for a cluster's answers as long as its workers live, and no longer.
 
     Dask waits for ever for workers that all died, or for one that is frozen. One that is starved
-    on a crowded machine is late in the same way, but it computes: if it does so here, it is waited
-    for longer, as much as the machine is crowded.
+    on a crowded machine is late in the same way, as the scheduler may be, but it computes: if it
+    does so here, it is waited for longer, as much as the machine is crowded.
     """
 
     def __init__(self, client: Any, address: str) -> None:
@@ -209,7 +209,12 @@ class _Watch:
 
     def _look(self) -> None:
         """Raise if there are no workers, or one has been silent, for too long."""
-        told = self._told(_ANSWER)
+        try:
+            told = self._told(_ANSWER)
+        except TimeoutError:
+            if not computes_here(self._address):
+                raise
+            told = self._told(_ANSWER * crowding())
         before, self._looked = self._looked, time.monotonic()
         self._clock += min(self._looked - before, _LATE)
         now = self._clock
