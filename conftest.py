@@ -15,12 +15,23 @@ from contextlib import redirect_stdout
 from pathlib import Path
 from unittest import mock
 
+import pytest
 from sybil import Example, Sybil
 from sybil.evaluators.python import PythonEvaluator
 from sybil.parsers.markdown import CodeBlockParser
 
+from typecheck import pytest_runtest_setup  # noqa: F401  (which makes checks of types quicker, too)
+
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # what tests start is compiled once
+
 PRINTED = "__printed__"
 LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files with slow tests come first: none of them is left over when the others are done."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)
 
 
 def run_python(example: Example) -> None:

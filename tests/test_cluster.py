@@ -34,6 +34,7 @@ from contextual_lqr.parallel import in_parallel, in_tree
 from fleet_logs import CARTS, DESCRIPTION, cart_rows, write, write_minari
 from odd_tables import write_text
 
+pytestmark = pytest.mark.slow
 MASSES = [0.7, 1.3, 2.0, 3.1, 4.4, 1.7]
 SWEEP = Config(paths=("circle",), decays=(0.7,), episodes=2, seeds=8, strategies=("certainty",))
 # Read by a Python that starts with it in its path: a worker on which nobody installed us.

@@ -18,6 +18,8 @@ from contextual_lqr import InputError
 from contextual_lqr.parallel import Cluster, WorkersLostError, in_parallel, in_tree
 from contextual_lqr.parallel import cluster as waiting
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def dask(tmp_path: Path) -> Iterator[Dask]:
@@ -30,11 +32,13 @@ class Told:
     """What a watch is told, by a clock of its own; a healthy worker has its say every second."""
 
     def __init__(
-        self, monkeypatch: pytest.MonkeyPatch, crowd: float, pause: float, others: int = 0
+        self, monkeypatch: pytest.MonkeyPatch, crowd: float, starved: bool = False, others: int = 0
     ) -> None:
-        self.now, self.pause, self.silent, self.others = 0.0, pause, False, others
+        self.now, self.silent, self.others = 0.0, False, others
+        self.pause = waiting._LOOK + 0.05  # how often `until` looks where nothing keeps it from it
         monkeypatch.setattr(waiting.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(waiting, "crowding", lambda: crowd)
+        monkeypatch.setattr(waiting, "computes_here", lambda _: starved)
         monkeypatch.setattr(waiting._Watch, "_told", self.told)
         self.watch = waiting._Watch(None, "tcp://here")
 
@@ -60,15 +64,15 @@ def seconds_until_lost(told: Told) -> float:
 def test_a_silent_worker_is_lost_within_the_ten_seconds_of_the_docs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    soon = waiting._LOOK + 0.05  # how often `until` looks where nothing keeps it from it
-    with monkeypatch.context() as patch:
-        assert waiting._SILENCE < seconds_until_lost(Told(patch, 1.0, soon)) <= 10
-    with monkeypatch.context() as patch:  # six processes want each core: all is six times later
-        assert 6 * waiting._SILENCE < seconds_until_lost(Told(patch, 6.0, soon)) <= 60
+    for crowd in (1.0, 6.0):  # however many processes want each core
+        with monkeypatch.context() as patch:
+            assert waiting._SILENCE < seconds_until_lost(Told(patch, crowd)) <= 9
+    with monkeypatch.context() as patch:  # unless it computes, and all is six times later
+        assert 6 * waiting._SILENCE < seconds_until_lost(Told(patch, 6.0, True)) <= 60
     with monkeypatch.context() as patch:  # of so many, Dask wants a word every 11 seconds
-        assert 11 < seconds_until_lost(Told(patch, 1.0, soon, 2000)) <= 20
+        assert 11 < seconds_until_lost(Told(patch, 1.0, others=2000)) <= 20
     with monkeypatch.context() as patch:  # we were stopped for an hour, and the worker was not
-        told = Told(patch, 1.0, soon)
+        told = Told(patch, 1.0)
         told.look(5)
         told.silent = True
         told.now += 3600
@@ -94,32 +98,72 @@ def test_a_crowd_is_counted() -> None:
             one.wait()
 
 
+LISTENS = """
+import socket, time
+with socket.create_server(("127.0.0.1", 0)) as server:
+    print(server.getsockname()[1], flush=True)
+    while True:
+        {does}
+"""
+
+
+def test_whether_a_worker_of_this_machine_computes_is_seen() -> None:
+    busy, idle = (
+        subprocess.Popen(
+            [sys.executable, "-c", LISTENS.format(does=does)], stdout=subprocess.PIPE, text=True
+        )
+        for does in ("pass", "time.sleep(60)")
+    )
+    try:
+        ports = [int(one.stdout.readline()) for one in (busy, idle)]  # type: ignore[union-attr]
+        at, resting = (f"tcp://127.0.0.1:{port}" for port in ports)
+        assert waiting.computes_here(at)
+        assert not waiting.computes_here(resting)
+        assert not waiting.computes_here(at.replace("127.0.0.1", "192.0.2.1"))
+        busy.send_signal(signal.SIGSTOP)
+        time.sleep(0.1)
+        assert not waiting.computes_here(at)
+    finally:
+        for one in (busy, idle):
+            one.kill()
+            one.communicate()
+    assert not waiting.computes_here(at)
+
+
 def asleep(seconds: float) -> tuple[list[float], float]:
     time.sleep(seconds)
     return [seconds], seconds
 
 
 def lost_when(dask: Dask, what: Callable[[], object], tree: bool = False) -> str:
-    """What is said when something happens as the first job is done, long before the others are."""
+    """What is said when something happens as the first job is done, long before the others are.
+
+    And within the ten seconds of the docs, however crowded this machine is.
+    """
+    began = time.monotonic()
 
     def happen(*_: object) -> None:
+        nonlocal began
         what()
+        began = time.monotonic()
 
     with pytest.raises(WorkersLostError) as said:  # noqa: PT012
         if tree:
             in_tree(asleep, sum, [0.1, 600.0, 600.0], dask.address, happen)
         for one in in_parallel(time.sleep, [0.1, 600.0, 600.0], dask.address):
             happen(one)
+    assert time.monotonic() - began < 10
     return str(said.value)
 
 
 def test_workers_that_freeze_or_die_are_not_waited_for(
     dask: Dask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "_SILENCE", 3.0)
+    monkeypatch.setattr(waiting, "_SILENCE", 2.0)
+    monkeypatch.setattr(waiting, "crowding", lambda: 20.0)
     frozen = dask.workers[0]
     (name,) = [its for its, pid in pids(dask).items() if pid == frozen.pid]
-    silent = f"nothing has been heard of the worker {name} for 3 seconds: is it frozen? Stop it"
+    silent = f"nothing has been heard of the worker {name} for 2 seconds: is it frozen? Stop it"
     assert lost_when(dask, lambda: frozen.send_signal(signal.SIGSTOP)).startswith(silent)
     # It is frozen still when another command comes along.
     assert lost_when(dask, lambda: None).startswith(silent)
@@ -158,9 +202,9 @@ def test_a_scheduler_that_is_killed_is_one_sentence(dask: Dask, tmp_path: Path) 
         assert running.poll() is None
         time.sleep(0.05)
     dask.scheduler.kill()
-    began, crowd = time.monotonic(), waiting.crowding()
-    _, said = running.communicate(timeout=600)
-    assert time.monotonic() - began < 10 * max(crowd, waiting.crowding())
+    began = time.monotonic()
+    _, said = running.communicate(timeout=60)
+    assert time.monotonic() - began < 10 * waiting.crowding()  # Python takes its time to end
     assert running.returncode == 1
     assert f"the Dask scheduler at {dask.address} is gone" in " ".join(said.split())
     assert "Traceback" not in said
@@ -170,8 +214,8 @@ def test_a_scheduler_that_is_killed_is_one_sentence(dask: Dask, tmp_path: Path) 
 def test_a_scheduler_that_is_frozen_is_not_waited_for(
     dask: Dask, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(waiting, "_SILENCE", 3.0)
-    monkeypatch.setattr(waiting, "_PATIENCE", 3.0)
+    monkeypatch.setattr(waiting, "_ANSWER", 2.0)
+    monkeypatch.setattr(waiting, "_PATIENCE", 2.0)
     frozen = partial(dask.scheduler.send_signal, signal.SIGSTOP)
     assert lost_when(dask, frozen) == f"the Dask scheduler at {dask.address} is gone"
     with pytest.raises(InputError, match="no Dask scheduler answers at"):  # it is frozen still

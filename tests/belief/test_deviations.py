@@ -153,7 +153,7 @@ def test_leaving_one_out_of_machines_that_deviate() -> None:
     pooled = pool(whitened_rows(factors, S, variances), prior=0.01)
     left = leave_one_out(factors, pooled, S, variances)
     close, far = [], []
-    for i in range(30):
+    for i in range(0, 30, 3):
         others = factors[np.arange(30) != i]
         rest = pool(whitened_rows(others, S, variances), prior=0.01)
         assert np.allclose(left.means[i], fleet_belief(fleet.maps[i], rest, S, variances).means)
@@ -328,31 +328,26 @@ def test_one_machine_with_a_wrong_label_spoils_nothing() -> None:
     ).all()
 
 
-@pytest.mark.parametrize("own", [0, 1, 3, 10])
-def test_machine_intervals_cover(own: int) -> None:
+def test_machine_intervals_cover() -> None:
     """95 % intervals of a direction of a row hold 95 %, from no, 1, 3 or 10 episodes of its own."""
-    inside, count = 0, 0
+    inside, count = {0: 0, 1: 0, 3: 0, 10: 0}, 0
     for seed in range(15):
-        fleet = simulate(100 + seed, 160, 4 * max(own, 1), 0.2)
-        old = simulate(100 + seed, 160, 12, 0.2)._replace(maps=fleet.maps, truth=fleet.truth)
-        rng = np.random.default_rng(seed)
-        after = np.einsum("nty,nry->ntr", old.y, fleet.truth)
-        old = old._replace(after=after + 0.1 * rng.normal(size=after.shape))
-        seen, new = slice(0, 60), slice(60, None)
-        found = estimate_deviations(old.factors[seen])
-        rows = whitened_rows(old.factors[seen], found.covariances, found.variances)
-        belief = fleet_belief(
-            fleet.maps[new], pool(rows, prior=RIDGE), found.covariances, found.variances
-        )
-        if own:
-            data = fleet.factors[new]
-            belief = machine_posterior(data.R, data.F, *belief, found.variances)
-        direction = rng.normal(size=4)
-        off = (fleet.truth[new] - belief.means) @ direction
-        size = np.sqrt(np.einsum("i,nrij,j->nr", direction, belief.covariances, direction))
-        inside += int((np.abs(off) < norm.ppf(0.975) * size).sum())
+        fleet, rng = simulate(100 + seed, 160, 40, 0.2), np.random.default_rng(seed)
+        old = fleet._replace(y=fleet.y[:60, :12], after=fleet.after[:60, :12], maps=fleet.maps[:60])
+        found = estimate_deviations(old.factors)
+        rows = whitened_rows(old.factors, found.covariances, found.variances)
+        maps, truth, direction = fleet.maps[60:], fleet.truth[60:], rng.normal(size=4)
+        told = fleet_belief(maps, pool(rows, prior=RIDGE), found.covariances, found.variances)
+        for own in inside:
+            belief = told
+            if own:
+                R, F, _ = reduce_rows(fleet.y[60:, : 4 * own], fleet.after[60:, : 4 * own])
+                belief = machine_posterior(R, F, *told, found.variances)
+            off = (truth - belief.means) @ direction
+            size = np.sqrt(np.einsum("i,nrij,j->nr", direction, belief.covariances, direction))
+            inside[own] += int((np.abs(off) < norm.ppf(0.975) * size).sum())
         count += off.size
-    assert 0.93 < inside / count < 0.975
+    assert all(0.93 < one / count < 0.975 for one in inside.values()), (inside, count)
 
 
 def test_extreme_sizes_of_noise() -> None:

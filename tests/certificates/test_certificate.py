@@ -428,6 +428,7 @@ def test_extreme_units_change_nothing(scale: float) -> None:
     [
         ({"delta": 0.0}, "delta must be a probability"),
         ({"draws": 0}, "draws must be at least 1"),
+        ({"draws": 10**400}, "draws must be at most"),
         ({"beta": "large"}, "beta must be"),
         ({"beta": -1.0}, "beta must be a finite number"),
         ({"noise": np.eye(3)}, r"noise must have shape \(2, 2\)"),

@@ -100,3 +100,6 @@ def test_what_is_refused(decoder: Decoder) -> None:
     ranges = {"mass": (0.6, 4.8), "drag": 0.5}
     with pytest.raises(InputError, match="take more than 4 points"):
         gain_schedule(decoder, ranges, COST, START, tolerance=1e-5, most=4, **LOOSE)
+    for option, value in (("draws", 10**400), ("draws", 2.5), ("bounds", np.array([]))):
+        with pytest.raises(InputError, match=f"{option} must be"):
+            gain_schedule(decoder, ranges, COST, START, **LOOSE | {option: value})

@@ -41,9 +41,9 @@ def test_the_range_is_that_of_many_runs(scale: float) -> None:
     start = scale * np.array([1.0, -2.0, 0.5])
     M = np.concatenate((A, B), 1)[None]
     low, high = run_range(M, noise, policy.gains[None], start)
-    system = LinearSystem(A, B, noise)
-    runs = [simulate(policy, system, start, rng) for _ in range(4000)]
-    rows = np.stack([np.concatenate((one.states[:-1], one.inputs), 1) for one in runs])
+    many = LinearSystem(np.tile(A, (4000, 1, 1)), np.tile(B, (4000, 1, 1)), noise)
+    runs = simulate(policy, many, start, rng)
+    rows = np.concatenate((runs.states[:, :-1], runs.inputs), -1)
     mean, spread = rows.mean(0), DEVIATIONS * rows.std(0)
     np.testing.assert_allclose(low[0], (mean - spread).min(0), atol=0.05 * scale)
     np.testing.assert_allclose(high[0], (mean + spread).max(0), atol=0.05 * scale)

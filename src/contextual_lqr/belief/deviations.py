@@ -34,8 +34,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
-from scipy.stats import chi2
-from scipy.stats import f as f_distribution
+from scipy.special import chdtrc, chdtri, fdtrc, fdtri
 
 from contextual_lqr.belief.machine_factors import (
     noise_factor,
@@ -142,9 +141,9 @@ def _weights(distances: Array, sizes: Array, degrees: float, machines: int) -> A
     heavier = 1 - 2 / degrees  # of the scale of a Student to its covariance
     tail = _LEVEL / machines
     if np.isinf(degrees):
-        limits = chi2.isf(tail, sizes)
+        limits = chdtri(sizes, tail)
     else:
-        limits = sizes * f_distribution.isf(tail, sizes, degrees) * heavier
+        limits = sizes / fdtri(degrees, sizes, tail) * heavier  # 1 / F(q, ν) is F(ν, q)
     return np.where(distances > limits, np.square(sizes / np.maximum(distances, limits)), 1.0)
 
 
@@ -194,7 +193,7 @@ class _Row:
         noise = max(self.rss / self.within, self.floor)
         ratio = left / self.between / noise
         self.large = max(left / noise / len(self.R), 1.0)
-        return at, float(f_distribution.sf(ratio, self.between, self.within))
+        return at, float(fdtrc(self.between, self.within, ratio))
 
     def fit(self, shrinkage: float, robust: bool) -> tuple[_Fit, float]:
         """T by restricted maximum likelihood, and the degrees of its tails."""
@@ -236,7 +235,7 @@ class _Row:
         """
         k = self.basis.shape[1]
         ratio = one_law.minus_2_log_likelihood - fit.minus_2_log_likelihood
-        return float(chi2.sf(ratio, k * (k + 1) / 4 + 1))
+        return float(chdtrc(k * (k + 1) / 4 + 1, max(ratio, 0.0)))
 
     def _maximise(self, T: Array, weights: Array, shrinkage: float, passes: int = _PASSES) -> _Fit:
         """Fisher scoring over positive definite T, halving a step that does not gain."""

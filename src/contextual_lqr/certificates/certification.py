@@ -44,6 +44,7 @@ from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.checks import (
+    as_count,
     as_covariance,
     as_numbers,
     in_words,
@@ -86,7 +87,6 @@ class CertificationTask:
         x = as_numbers("start", start, "(d,)", 1)
         require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
         require_probability("delta", delta)
-        require(draws >= 1, f"draws must be at least 1, not {draws!r}")
         if isinstance(cost, StationaryCost):
             require(cost.discount == 1, "a certificate is for a StationaryCost without a discount")
             noisy = noise is None or bool(np.any(np.asarray(noise)))
@@ -94,7 +94,7 @@ class CertificationTask:
         else:
             require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
-        self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bounds
+        self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bool(bounds)
         known = None if noise is None else as_covariance("noise", noise, d)
         self.reach = row_radii(decoder, beta, delta, known)
         self.known = known
@@ -102,7 +102,7 @@ class CertificationTask:
         self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
         names = [f"state {i + 1}" for i in range(d)] if states is None else list(states)
         require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
-        self.delta, self.draws, self.states = delta, draws, names
+        self.delta, self.draws, self.states = delta, as_count("draws", draws), names
         self.check = fleet_check(decoder, cost, x)
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))

@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.optimize import minimize
-from scipy.stats import qmc
 
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import ContextError
@@ -28,6 +26,9 @@ def least_context(
     bounds: Mapping[str, tuple[float, float]],
 ) -> dict[str, float]:
     """The context within finite bounds; where the map has no value, nor has the objective."""
+    from scipy.optimize import minimize
+    from scipy.stats import qmc  # takes a second to import
+
     names, size = list(bounds), len(bounds)
     low, high = np.array([bounds[name] for name in names], float).T
     by_ratio = low > 0

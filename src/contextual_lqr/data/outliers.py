@@ -31,7 +31,7 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
-from scipy.stats import f as f_distribution
+from scipy.special import fdtrc
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine_factors import (
@@ -234,7 +234,7 @@ class Outliers:
             else np.clip(one.population.factors.spare.sum(), 1.0, _NOISE_TAILS)
             for one in tests
         ]
-        return delta / q, np.asarray(f_distribution.sf(delta / q, q, degrees))
+        return delta / q, np.asarray(fdtrc(q, degrees, delta / q))
 
     @cached_property
     def telling(self) -> list[int]:

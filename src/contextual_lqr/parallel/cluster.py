@@ -15,6 +15,7 @@ from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from operator import itemgetter
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 from contextual_lqr import kernels
 from contextual_lqr.errors import ContextualLQRError, InputError, MissingExtraError
@@ -22,7 +23,8 @@ from contextual_lqr.errors import ContextualLQRError, InputError, MissingExtraEr
 FAN = 8  # results that are merged at once
 _PACKAGE = "contextual-lqr"
 _PATIENCE = 10  # seconds for a scheduler to answer, and for its first worker
-_SILENCE = 8.0  # seconds without a word from a worker, or without any worker, until it is lost
+_SILENCE = 7.0  # seconds without a word from a worker, or without any worker, until it is lost
+_ANSWER = 4.0  # seconds for a scheduler that has answered before
 _LOOK = 1.0  # seconds between two looks at the workers
 _LATE = 2.0  # seconds between two looks that count: beyond, it was we who were not there
 Job = TypeVar("Job")
@@ -131,19 +133,40 @@ def crowding() -> float:
     return max(1.0, others / (os.cpu_count() or 1))
 
 
+def computes_here(address: str) -> bool:
+    """Whether it is that of a process of this machine which uses a core within the next second."""
+    import psutil  # which Dask brings along
+
+    try:
+        at = urlsplit(address)
+        local = {one.address for some in psutil.net_if_addrs().values() for one in some}
+        if at.hostname not in local:
+            return False
+        ports = {one.laddr.port: one.pid for one in psutil.net_connections() if not one.raddr}
+        process = psutil.Process(ports[at.port])
+        used = process.cpu_times()
+        for _ in range(20):
+            time.sleep(0.05)
+            if process.cpu_times() > used:
+                return True
+    except (psutil.Error, OSError, LookupError, ValueError):
+        pass  # it is gone, or is not ours to look at
+    return False
+
+
 class _Watch:
     """Waits for a cluster's answers as long as its workers live, and no longer.
 
     Dask waits for ever for workers that all died, or for one that is frozen. One that is starved
-    is late in the same way, but so is everything here: silence is counted in seconds of a machine
-    that does little else, of which a crowded one has fewer.
+    on a crowded machine is late in the same way, as the scheduler may be, but it computes: if it
+    does so here, it is waited for longer, as much as the machine is crowded.
     """
 
     def __init__(self, client: Any, address: str) -> None:
         self.client, self._address = client, address
         self._heard: dict[str, tuple[object, float]] = {}  # of each worker: what it said, and when
         self._looked = time.monotonic()
-        self._clock = self._peopled = 0.0  # in those seconds
+        self._clock = self._peopled = 0.0  # in seconds that we were there
 
     def result(self, future: Any) -> Any:
         """What a task returned."""
@@ -186,10 +209,14 @@ class _Watch:
 
     def _look(self) -> None:
         """Raise if there are no workers, or one has been silent, for too long."""
-        crowd = crowding()
-        told = self._told(_SILENCE * crowd)
+        try:
+            told = self._told(_ANSWER)
+        except TimeoutError:
+            if not computes_here(self._address):
+                raise
+            told = self._told(_ANSWER * crowding())
         before, self._looked = self._looked, time.monotonic()
-        self._clock += min(self._looked - before, _LATE) / max(crowd, crowding())
+        self._clock += min(self._looked - before, _LATE)
         now = self._clock
         if told["workers"]:
             self._peopled = now
@@ -201,7 +228,8 @@ class _Watch:
         for name, its in told["workers"].items():
             said, when = self._heard.get(name, (None, now))
             heard[name] = (its["last_seen"], now if its["last_seen"] != said else when)
-            if now > heard[name][1] + silence:
+            silent = now - heard[name][1]
+            if silent > silence and not (silent < silence * crowding() and computes_here(name)):
                 raise WorkersLostError(
                     f"nothing has been heard of the worker {name} for {silence:.0f} seconds: "
                     "is it frozen? Stop it, and start again"
@@ -278,7 +306,7 @@ def _require_answer(address: str, security: Any) -> None:
 
     async def answer() -> None:
         async with rpc(address, connection_args=security.get_connection_args("client")) as one:
-            await asyncio.wait_for(one.identity(n_workers=0), _PATIENCE * crowding())
+            await asyncio.wait_for(one.identity(n_workers=0), _PATIENCE)
 
     with ThreadPoolExecutor(1) as thread:  # this one may have a loop of its own
         thread.submit(lambda: asyncio.run(answer())).result()
