@@ -64,7 +64,8 @@ class Quantity:
 
     A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state
     or input, if it is given. An output that `wraps` begins anew after so much, as an encoder does.
-    A context that `varies` may change during an episode.
+    A context that `varies` may change during an episode. A `measured` state is a disturbance: known
+    when acting, and expected to stay as it is.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Quantity:
     scale: float | None = None
     wraps: float | None = None
     varies: bool = False
+    measured: bool = False
 
     @property
     def size(self) -> float | None:
@@ -282,6 +284,8 @@ class FleetDescription:
             input_bounds=self.input_bounds,
             states=self.state_names,
             constant=[one.name for one in self.states if one.constant],
+            measured=[one.name for one in self.states if one.measured],
+            lags=self.lags if self.history is not None else (),
         )
 
     @property
