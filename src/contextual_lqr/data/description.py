@@ -246,9 +246,13 @@ class FleetDescription:
     @property
     def cost(self) -> Cost:
         """What a step costs in the long run, or with a horizon an episode."""
-        if self.horizon is None:
-            return StationaryCost(self.Q, self.R)
-        return self.episode_cost
+        return self.long_run_cost if self.horizon is None else self.episode_cost
+
+    @property
+    def long_run_cost(self) -> StationaryCost:
+        """The cost of a step of machines that run on and on."""
+        still = [i for i, one in enumerate(self.states) if one.constant or one.measured]
+        return StationaryCost(self.Q, self.R, constant=still)
 
     @cached_property
     def episode_cost(self) -> QuadraticCost:
@@ -279,7 +283,7 @@ class FleetDescription:
         held = {"target": self.set_point or None, "integral": self.integral or None}
         given = {name: value for name, value in changes.items() if value is not None}
         return Task.of(
-            StationaryCost(self.Q, self.R) if cost is None else cost,
+            self.long_run_cost if cost is None else cost,
             **(held | given),
             input_bounds=self.input_bounds,
             states=self.state_names,

@@ -70,5 +70,5 @@ def doubt_of(
 def _triangle(half: Float[Array, "features p z"]) -> Float[Array, "features k z"]:
     """The same halves up to a rotation, with as few rows as they have columns together."""
     features, _, z = half.shape
-    R = np.linalg.qr(np.concatenate(list(half), 1), mode="r")
+    R = np.asarray(np.linalg.qr(np.concatenate(list(half), 1))[1])
     return np.ascontiguousarray(R.reshape(len(R), features, z).swapaxes(0, 1))

@@ -214,9 +214,7 @@ class Controller(Displayed):
         x = whole[list(task.moving)]
         if target is not None:
             self.set_target(target)
-        if task.measured:
-            self._measured = whole[list(task.measured)]
-            self._move_rest(self._base)
+        self.meet(whole)
         rest, feed = self._rest
         if self._fresh:
             self._integral, self._fresh = self.lead @ (x - rest), False
@@ -248,6 +246,12 @@ class Controller(Displayed):
         base = self._at(wanted)
         self._target = wanted
         self._move_rest(base)
+
+    def meet(self, state: Float[Array, " d"]) -> None:
+        """Rest is where it is with the disturbances of this state, which are measured."""
+        if self.task.measured:
+            self._measured = state[list(self.task.measured)]
+            self._move_rest(self._base)
 
     def _move_rest(self, base: tuple[Float[Array, " n"], Float[Array, " m"]]) -> None:
         """Rest is elsewhere, for a target or a disturbance: the integrators go on from there."""
