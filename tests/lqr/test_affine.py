@@ -116,7 +116,8 @@ def test_what_cannot_be_meant_is_refused() -> None:
         StationaryCost(np.eye(2), [[1.0]], constant=[0, 1])
     with pytest.raises(InputError, match="constant must be"):
         StationaryCost(np.eye(2), [[1.0]], constant=[2])
-    lost = LinearSystem(system.A * [[1.0], [1], [0], [1], [1]] + 0, system.B * 0, system.noise)
-    assert not solve(lost, cost_of(W)).solved.all()
+    lost = LinearSystem(np.diag([2.0, 1.0, 2.0, 1.0, 2.0]), np.zeros((5, 2)))
+    assert not solve(lost, cost_of(W)).solved
+    assert np.isnan(solve(lost, cost_of(W)).policy.gain).all()
     gain = StationaryPolicy(np.zeros((2, 5)))
     assert policy_cost(gain, LinearSystem(np.eye(5), system.B[0]), cost_of(W), START) == np.inf

@@ -100,7 +100,7 @@ class _Split(NamedTuple):
         Qzz, Qzx, _, Nz, Nx, R = self.weights(more)
         F, Fz = self.A + self.B @ K, self.Z + self.B @ Kz
         cross = _t(Qzx) + Nx @ Kz + _t(K) @ (_t(Nz) + R @ Kz)
-        Y = _solve(np.eye(F.shape[-1]) - _t(F), cross + _t(F) @ P @ Fz)
+        Y = _solve(np.eye(F.shape[-1]) - _t(F), cross + _t(F) @ P @ Fz, P)
         own = Qzz + Nz @ Kz + _t(Nz @ Kz) + _t(Kz) @ R @ Kz
         return F, Fz, Y, own + _t(Fz) @ P @ Fz + _t(Fz) @ Y + _t(Y) @ Fz
 
@@ -144,9 +144,9 @@ def solve(
         _, Qzx, _, Nz, _, R = split.weights(more)
         F = split.A + B @ K
         Y = _t(Qzx) + _t(K) @ _t(Nz) + _t(F) @ P @ split.Z
-        Y = _solve(np.eye(F.shape[-1]) - _t(F), Y)
+        Y = _solve(np.eye(F.shape[-1]) - _t(F), Y, P)
         S = R + _t(B) @ P @ B
-        Kz = -_solve(S, _t(B) @ (P @ split.Z + Y) + _t(Nz))
+        Kz = -_solve(S, _t(B) @ (P @ split.Z + Y) + _t(Nz), P)
         *_, M = split.loop(Kz, K, P, more)
     gain, value = (np.empty((*P.shape[:-2], rows, d)) for rows in (K.shape[-2], d))
     gain[..., split.still], gain[..., split.moving] = Kz, K
@@ -199,7 +199,7 @@ def cost_and_gradient(
     with np.errstate(over="ignore", invalid="ignore"):
         F, Fz, Y, M = split.loop(Kz, K, P)
         n, c = F.shape[-1], len(split.still)
-        rest = _solve(np.eye(n) - F, (Fz @ z[..., None]))[..., 0]
+        rest = _solve(np.eye(n) - F, Fz @ z[..., None], P)[..., 0]
         shape = broadcast_batches({"one": rest.shape[:-1], "start": z.shape[:-1]})
         mean = np.concatenate(
             (np.broadcast_to(z, (*shape, c)), np.broadcast_to(rest, (*shape, n))), -1
@@ -243,9 +243,9 @@ def _total(P: Array, split: _Split, M: Array, z: Array) -> Costs:
         return or_infinite(np.asarray(by_noise + np.einsum("...i,...ij,...j->...", z, M, z)))
 
 
-def _solve(A: Array, B: Array) -> Array:
-    """A⁻¹B; NaN where A is not finite."""
-    good = np.isfinite(A).all((-2, -1), keepdims=True)
+def _solve(A: Array, B: Array, P: Array) -> Array:
+    """A⁻¹B; NaN for loops that are not stable, whose P is not finite."""
+    good = np.isfinite(P).all((-2, -1), keepdims=True) & np.isfinite(A).all((-2, -1), keepdims=True)
     return np.where(good, np.linalg.solve(np.where(good, A, np.eye(A.shape[-1])), B), np.nan)
 
 
