@@ -31,17 +31,24 @@ static void say(int status, const controller_real *from, int count) {
 
 int main(void) {
   static controller c;
-  controller_real context[CONTROLLER_CONTEXTS], y[CONTROLLER_STATES], u[CONTROLLER_INPUTS];
+#ifdef CONTROLLER_CONTEXTS
+  controller_real context[CONTROLLER_CONTEXTS];
+#endif
+  controller_real y[CONTROLLER_MEASUREMENTS], u[CONTROLLER_INPUTS];
   char what;
   controller_init(&c);
   while (scanf(" %c", &what) == 1) {
     int status;
     if (what == 'c') {
+#ifdef CONTROLLER_CONTEXTS
       read(context, CONTROLLER_CONTEXTS);
       status = controller_context(&c, context);
+#else
+      status = c.ready ? CONTROLLER_OK : CONTROLLER_NOT_READY;
+#endif
       say(status, c.gain, CONTROLLER_INPUTS * (CONTROLLER_STATES + CONTROLLER_INTEGRATORS));
     } else if (what == 's') {
-      read(y, CONTROLLER_STATES);
+      read(y, CONTROLLER_MEASUREMENTS);
       status = controller_step(&c, y, u);
       say(status, u, CONTROLLER_INPUTS);
 #if CONTROLLER_TARGETS > 0

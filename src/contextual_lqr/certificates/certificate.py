@@ -132,9 +132,9 @@ class Certificate(Displayed):
 
     @staticmethod
     def _at_limits(met: Saturation) -> dict[str, float | None]:
-        added = met.added_cost if np.isfinite(met.added_cost) else None
+        added, off = (x if np.isfinite(x) else None for x in (met.added_cost, met.deviation))
         shares = {"saturated_runs": met.runs, "saturated_steps": met.steps}
-        return {**shares, "saturation_cost": added}
+        return {**shares, "saturation_cost": added, "saturation_cost_deviation": off}
 
 
 def judge(

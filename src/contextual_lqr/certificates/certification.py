@@ -278,7 +278,9 @@ class CertificationTask:
         """The gains of a run; a constant one is played until the slowest loop has settled."""
         if not isinstance(self.cost, StationaryCost):
             return [None] * len(gains), gains
-        margins = loop_margins(M, gains)
+        moving, d = self.cost.moving, self.cost.state_size
+        columns = [*moving, *range(d, M.shape[-1])]
+        margins = loop_margins(M[:, moving][:, :, columns], gains[..., moving])
         steps = settling_steps([one.half_life for one in margins])
         n, m, d = gains.shape
         return margins, np.broadcast_to(gains[:, None], (n, steps, m, d))

@@ -17,7 +17,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import Backtest, backtest
 from contextual_lqr.certificates.misspecification import Finding
 from contextual_lqr.certificates.unmodelled import findings_of
-from contextual_lqr.lqr.stationary import Cost
+from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +48,8 @@ def fleet_check(decoder: Decoder, cost: Cost, start: Float[Array, " d"]) -> Flee
     if decoder.store is None or len(decoder.store) < 2:
         return FleetCheck(None, ())
     parts = (cost.Q, cost.R, start) if cost.N is None else (cost.Q, cost.R, start, cost.N)
-    task = b"".join(part.tobytes() for part in parts)
+    still = cost.constant if isinstance(cost, StationaryCost) else ()
+    task = b"".join(part.tobytes() for part in parts) + repr(still).encode()
     kept = decoder.kept
     if ("check", task) not in kept:
         kept["check", task] = FleetCheck(backtest(decoder, cost, start), findings_of(decoder, cost))

@@ -37,12 +37,16 @@ class Saturation:
         What clipping adds to the cost, as a part of it, over all runs.
     likely_added_cost
         The same at the 95 % quantile of the draws.
+    deviation
+        The standard deviation of `added_cost` over the draws, without what the noise of their few
+        runs adds to it: how well the machine is known for this.
     """
 
     runs: float
     steps: float
     added_cost: float
     likely_added_cost: float
+    deviation: float = 0.0
 
     @property
     def excess(self) -> float:
@@ -59,6 +63,8 @@ class Saturation:
             added = "costs many times as much"
         elif self.added_cost <= 1:
             added = f"adds {100 * self.added_cost:.2g} % to the cost"
+            if np.isfinite(self.deviation) and self.deviation >= 5e-4:
+                added += f", give or take {100 * self.deviation:.1g} %"
         often = f"{self.steps:.1%} of the steps, in {self.runs:.0%} of the runs"
         return f"inputs are at their limits in {often}, which {added}"
 
@@ -97,10 +103,14 @@ def compared(
         added = np.where(clipped.any(-1), clipped_cost - paid, 0.0)
         shares = np.where(clipped.any((0, 2)), added.mean(0) / np.abs(paid).mean(0), 0.0)
         whole = float(added.mean() / np.abs(paid).mean()) if clipped.any() else 0.0
+        # Shares differ because machines do, and because each has seen the noise of few runs.
+        by_noise = (added / np.abs(paid).mean(0)).var(0, ddof=1).mean() / len(added)
+        deviation = float(np.sqrt(np.maximum(shares.var() - by_noise, 0.0)))
     shares = np.where(np.isnan(shares), np.inf, shares)
     return Saturation(
         float(clipped.any(-1).mean()),
         float(clipped.mean()),
         np.inf if np.isnan(whole) else whole,
         float(np.quantile(shares, quantile, method="higher")),
+        deviation if np.isfinite(deviation) else np.inf,
     )

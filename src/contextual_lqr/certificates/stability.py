@@ -16,6 +16,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
 from contextual_lqr import kernels
+from contextual_lqr.lqr.affine import moving_part
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.solve import optimal_policy
@@ -32,6 +33,9 @@ def grows(systems: Dynamics, gains: Float[Array, "*steps m d"], cost: Cost) -> B
     """
     A, B = systems.A, systems.B
     if isinstance(cost, StationaryCost):
+        if cost.constant:
+            systems, gains, cost = moving_part(systems, gains, cost)
+            A, B = systems.A, systems.B
         with np.errstate(over="ignore", invalid="ignore"):
             F = A + B @ gains
         return ~kernels.lyapunov(F, np.eye(A.shape[-1])[None], batch=len(A))[1]

@@ -74,7 +74,8 @@ def tradeoff(
 
 def _scaled(cost: Cost, factor: float) -> Cost:
     if isinstance(cost, StationaryCost):
-        return StationaryCost(cost.Q, factor * cost.R, cost.N, cost.discount)
+        weights = (cost.Q, factor * cost.R, cost.N, cost.discount)
+        return StationaryCost(*weights, constant=cost.constant)
     return QuadraticCost(cost.Q, factor * cost.R, cost.N, indefinite=cost.indefinite)
 
 

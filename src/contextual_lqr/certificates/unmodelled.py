@@ -23,6 +23,7 @@ from numpy import ndarray as Array
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
+from contextual_lqr.lqr.affine import moving_part
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost
@@ -52,7 +53,8 @@ def findings_of(decoder: Decoder, cost: Cost | None = None) -> tuple[Finding, ..
                 found += [one for one in every if one.kind == "known row"]
         kept["findings", both] = tuple(one for one in found if one.kind != "machines differ")
     found_before: tuple[Finding, ...] = kept.get(("findings", both), ())
-    return found_before
+    still = cost.constant if isinstance(cost, StationaryCost) else ()
+    return tuple(one for one in found_before if one.state not in still)
 
 
 def unmodelled(
@@ -121,7 +123,7 @@ def late_cost(
     Q = with_state(cost.Q, 1, 1)
     same: Cost
     if isinstance(cost, StationaryCost):
-        same = StationaryCost(Q, cost.R, N, cost.discount)
+        same = StationaryCost(Q, cost.R, N, cost.discount, constant=cost.constant)
     else:
         same = QuadraticCost(Q, cost.R, N, indefinite=cost.indefinite)
     policy = policy_for(same, with_state(gains, 0, 1))
@@ -134,6 +136,11 @@ def push_costs(
     """What a push of 1 in each state, at every step, costs these machines under their gains."""
     n, d = len(gains), gains.shape[-1]
     if isinstance(cost, StationaryCost):
+        if cost.constant:  # are not pushed, and are no part of what comes of a push
+            parts = moving_part(system, gains, cost)
+            total = np.zeros((n, d))
+            total[:, cost.moving] = push_costs(*parts)
+            return total
         F = system.A + system.B @ gains
         _, stable = kernels.lyapunov(F, np.eye(d)[None], batch=n)
         F = np.where(stable[:, None, None], F, 0.0)

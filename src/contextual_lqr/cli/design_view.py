@@ -13,6 +13,7 @@ from contextual_lqr.certificates.limits import LOGGED
 from contextual_lqr.cli.machines import Machines, beyond_logs, own_data, shown
 from contextual_lqr.cli.terminal import Console, percent
 from contextual_lqr.data import FittedFleet, FleetDescription
+from contextual_lqr.data.designing import hedge_of
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.lqr.problem import LinearPolicy
@@ -79,10 +80,10 @@ def controllers(
     fitted: FittedFleet, described: FleetDescription, machines: Machines
 ) -> list[Controller]:
     """With set-point and integrators, of machines without a horizon; none if one has none."""
-    task, found = described.control_task(), []
+    task, hedge, found = described.control_task(), hedge_of(fitted, described), []
     for context, label in zip(machines.rows, machines.own_labels, strict=True):
         try:
-            found.append(Controller.of(fitted.decoder.machine(context, label), task))
+            found.append(Controller.of(fitted.decoder.machine(context, label), task, hedge))
         except (InputError, UnsolvableError):
             return []
     return found
@@ -142,10 +143,17 @@ def _show_one(
     else:
         said = "u = K x at every step: the task has no horizon. --horizon gives an episode's gains."
     if made:
+        made[0].meet(described.start)
         state, given = (", ".join(map(_number, part.tolist())) for part in made[0].rest)
         law, rest = "K (x - x0)", f"x0 is {state}, u0 {given}"
         if made[0].integral:
             law, rest = "K [x - x0; q]", f"{rest}, q the integrals"
+        if still := [
+            (one.name, x)
+            for one, x in zip(described.states, described.start, strict=True)
+            if one.measured
+        ]:
+            rest += " with " + ", ".join(f"{name} at {_number(x)}" for name, x in still)
         said = escape(f"u = u0 + {law}: {rest}.")
     console.print(said, style="dim", highlight=False)
     console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)

@@ -11,7 +11,7 @@ import cyclopts
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.machines import chosen_machines
+from contextual_lqr.cli.machines import chosen_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted, Flag
 from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.context.columns import column_names
@@ -31,6 +31,8 @@ def export(
         bool, cyclopts.Parameter(name="--float", negative="", show_default=False)
     ] = False,
     context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
+    machine: str | None = None,
+    prefix: str | None = None,
     as_json: AsJson = False,
 ) -> None:
     """A controller as one C file that takes the context at run time, or the model as JSON.
@@ -46,17 +48,20 @@ def export(
     single
         Compute in floats instead of doubles.
     context
-        For .json: the machine, as name=value; several values with commas, or the option again.
+        One machine, as name=value; several values with commas, or the option again. Its C file
+        holds its gain, and takes no context at run time.
+    machine
+        The label of a machine in the logs: what it has shown itself counts, too.
+    prefix
+        What names in C begin with, for several files in one program; controller unless given.
     as_json
         Print what it takes as JSON.
     """
     kind = output.suffix.lower()
     if kind not in (".c", ".json"):
         raise InputError(f"say what to write: -o controller.c or -o model.json, not {output}")
-    if kind == ".json" and (header or single):
-        raise InputError("--header and --float are for C, and the output is JSON")
-    if kind == ".c" and context is not None:
-        raise InputError("the C file takes the context at run time: --context is for -o model.json")
+    if kind == ".json" and (header or single or prefix is not None):
+        raise InputError("--header, --float and --prefix are for C, and the output is JSON")
     named = output.with_suffix(".h")
     for path in (output, named) if header else (output,):
         require_writable(path, [fleet])
@@ -64,24 +69,36 @@ def export(
     if not fitted.decoder.rows:
         raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
     if kind == ".json":
-        model = _model(fitted, context)
+        model = _model(fitted, context, machine)
         text = json.dumps(model, allow_nan=False, indent=2) + "\n"
         atomic_write(output, text.encode())
         said: dict[str, Any] = {"written": [str(output)]}
         facts = [("written", f"{output}: Θ, A, B and the gain")]
     else:
+        one = None
+        if context is not None or machine is not None:
+            values, label = _chosen(fitted, context, machine)
+            where = shown(values, fitted.description.units)
+            name = where if label is None else f"{label}: {where}"
+            one = (fitted.controller(values, label), name)
         made = c_file(
             fitted.decoder,
             fitted.description.control_task(),
+            hedge=fitted.hedge(),
+            machine=one,
             single=single,
             header=named.name if header else None,
+            prefix="controller" if prefix is None else prefix,
         )
         atomic_write(output, made.source.encode())
         if made.header is not None:
             atomic_write(named, made.header.encode())
         files = [str(output), str(named)] if header else [str(output)]
-        sizes = {k: v for k, v in asdict(made).items() if k not in ("source", "header")}
-        said, facts = {"written": files, **sizes}, _facts(files, made)
+        about = {"hedge": fitted.hedge()}
+        said, facts = (
+            {"written": files, **about, **asdict(made.counts)},
+            _facts(files, fitted, made),
+        )
     if as_json:
         print_json(said)
         return
@@ -91,27 +108,40 @@ def export(
     Console().print(table, highlight=False)
 
 
-def _facts(files: list[str], made: CFile) -> list[tuple[str, str]]:
+def _facts(files: list[str], fitted: FittedFleet, made: CFile) -> list[tuple[str, str]]:
+    counts, hedge = made.counts, fitted.hedge()
+    against = f"hedges against {hedge:g} times what is unknown, as machines left out ask for"
     facts = [
         ("written", " and ".join(files)),
-        ("constants", f"{made.data_bytes:,} bytes"),
-        ("a controller", f"{made.state_bytes:,} bytes"),
-        ("stack", f"at most about {made.stack_bytes:,} bytes"),
-        ("a context", f"at most {made.context_operations:,} multiplications and divisions"),
-        ("a step", f"{made.step_operations:,}"),
+        ("the gain", against if hedge else "is best for the machine as expected"),
+        ("constants", f"{counts.data_bytes:,} bytes"),
+        ("a controller", f"{counts.state_bytes:,} bytes"),
+        ("stack", f"at most about {counts.stack_bytes:,} bytes"),
     ]
-    if made.target_operations:
-        facts.insert(5, ("a target", f"at most {made.target_operations:,}"))
-    return facts
+    most = "at most {:,} multiplications and divisions"
+    if counts.context_operations:
+        facts.append(("a context", most.format(counts.context_operations)))
+    if counts.target_operations:
+        facts.append(("a target", most.format(counts.target_operations)))
+    return [*facts, ("a step", f"{counts.step_operations:,}")]
 
 
-def _model(fitted: FittedFleet, context: list[str] | None) -> dict[str, Any]:
+def _chosen(
+    fitted: FittedFleet, context: list[str] | None, machine: str | None
+) -> tuple[dict[str, float], str | None]:
+    """The context of one machine, and its label if it has data of its own."""
+    found = chosen_machines(fitted, context, None, machine)
+    return found.rows[0], found.own_labels[0]
+
+
+def _model(fitted: FittedFleet, context: list[str] | None, machine: str | None) -> dict[str, Any]:
     """Θ with what its columns multiply, and one machine: A, B, its gain and where it rests."""
     described = fitted.description
-    (values,) = chosen_machines(fitted, context, None).rows
+    values, label = _chosen(fitted, context, machine)
     theta = believed_law(fitted.decoder)
     names = [*described.state_names, *described.input_names]
-    controller, system = fitted.controller(values), fitted.decoder.machine(values).system
+    controller = fitted.controller(values, label)
+    system = fitted.decoder.machine(values, label).system
     state, given = controller.rest
     return {
         "states": list(described.state_names),
@@ -119,6 +149,8 @@ def _model(fitted: FittedFleet, context: list[str] | None) -> dict[str, Any]:
         "theta": theta.tolist(),
         "theta_columns": column_names(fitted.decoder.context_map, theta.shape[1], names),
         "context": values,
+        **({} if label is None else {"machine": label}),
+        "hedge": fitted.hedge(),
         "A": system.A.tolist(),
         "B": system.B.tolist(),
         "gain": controller.gain.tolist(),

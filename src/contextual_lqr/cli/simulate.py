@@ -22,6 +22,7 @@ from contextual_lqr.cli.options import AsJson, Count, Fitted, Seed
 from contextual_lqr.cli.terminal import Console, percent, print_json, say
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.description import RUN
+from contextual_lqr.data.designing import hedge_of
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.deployment.trial import predicted_run
 from contextual_lqr.errors import InputError
@@ -81,7 +82,8 @@ def simulate(
     belief = fitted.decoder.machine(values, machine)
     rng = np.random.default_rng(seed)
     if described.runs_to_a_set_point:
-        controller = Controller.of(belief, described.control_task())
+        hedge = hedge_of(fitted, described)
+        controller = Controller.of(belief, described.control_task(), hedge)
         steps = (horizon or RUN) - 1
         seen = predicted_run(controller, belief, described.start, steps, rng, runs=runs, band=band)
     else:

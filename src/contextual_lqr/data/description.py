@@ -64,7 +64,8 @@ class Quantity:
 
     A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state
     or input, if it is given. An output that `wraps` begins anew after so much, as an encoder does.
-    A context that `varies` may change during an episode.
+    A context that `varies` may change during an episode. A `measured` state is a disturbance: known
+    when acting, and expected to stay as it is.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Quantity:
     scale: float | None = None
     wraps: float | None = None
     varies: bool = False
+    measured: bool = False
 
     @property
     def size(self) -> float | None:
@@ -244,9 +246,13 @@ class FleetDescription:
     @property
     def cost(self) -> Cost:
         """What a step costs in the long run, or with a horizon an episode."""
-        if self.horizon is None:
-            return StationaryCost(self.Q, self.R)
-        return self.episode_cost
+        return self.long_run_cost if self.horizon is None else self.episode_cost
+
+    @property
+    def long_run_cost(self) -> StationaryCost:
+        """The cost of a step of machines that run on and on."""
+        still = [i for i, one in enumerate(self.states) if one.constant or one.measured]
+        return StationaryCost(self.Q, self.R, constant=still)
 
     @cached_property
     def episode_cost(self) -> QuadraticCost:
@@ -277,11 +283,13 @@ class FleetDescription:
         held = {"target": self.set_point or None, "integral": self.integral or None}
         given = {name: value for name, value in changes.items() if value is not None}
         return Task.of(
-            StationaryCost(self.Q, self.R) if cost is None else cost,
+            self.long_run_cost if cost is None else cost,
             **(held | given),
             input_bounds=self.input_bounds,
             states=self.state_names,
             constant=[one.name for one in self.states if one.constant],
+            measured=[one.name for one in self.states if one.measured],
+            lags=self.lags if self.history is not None else (),
         )
 
     @property

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from contextual_lqr.certificates.certificate import Certificate, counted, judge
 from contextual_lqr.certificates.certify import certify_many
 from contextual_lqr.certificates.extrapolation import extrapolations
+from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.checks import as_numbers, as_symmetric, require, require_semi_definite
 from contextual_lqr.data.description import FleetDescription, Quantity
 from contextual_lqr.deployment.controller import Controller
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 Weights = Mapping[str, float] | ArrayLike
 
+BESIDE = 1e-3  # of a target: what may be off by less is not worth a word
 _DRAWS = 200  # on which a loop with integrators is tried
 
 
@@ -52,8 +54,8 @@ def design_many(
     if cost is None and task.runs_to_a_set_point:
         x = as_numbers("start", task.start if start is None else start, "(d,)", 1)
         duty, labels = task.control_task(), options.get("machine") or [None] * len(found)
-        pairs = zip(found, labels, strict=True)
-        found = [_held(fitted, duty, one, label, x) for one, label in pairs]
+        pairs, hedge = zip(found, labels, strict=True), hedge_of(fitted, task)
+        found = [_held(fitted, duty, hedge, one, label, x) for one, label in pairs]
     return doubted(fitted, found)
 
 
@@ -68,13 +70,26 @@ def doubted(fitted: FittedFleet, found: list[Certificate]) -> list[Certificate]:
     ]
 
 
+def hedge_of(
+    fitted: FittedFleet, task: FleetDescription, cost: StationaryCost | None = None
+) -> float:
+    """By how much of what is unknown the constant gains of a task hedge, as certificates do."""
+    weights = task.long_run_cost if cost is None else cost
+    return fleet_check(fitted.decoder, weights, task.start).hedge
+
+
 def _held(
-    fitted: FittedFleet, task: Task, one: Certificate, label: str | None, start: Array
+    fitted: FittedFleet,
+    task: Task,
+    hedge: float,
+    one: Certificate,
+    label: str | None,
+    start: Array,
 ) -> Certificate:
     """With what set-point, integrators and limits do, on posterior draws."""
     belief = fitted.decoder.machine(one.context, label)
     try:
-        made = Controller.of(belief, task)
+        made = Controller.of(belief, task, hedge)
     except (InputError, UnsolvableError) as error:
         return replace(one, verdict="do not use", reason=f"{error}; {one.reason}")
     rng = np.random.default_rng(0)
@@ -87,7 +102,20 @@ def _held(
     if order.index(verdict) > order.index(one.verdict):
         one = replace(one, verdict=verdict, reason=f"with its integrators: {reason}; {one.reason}")
     one = replace(one, likely_excess=excess, instability=grows)
-    return counted(one, found.saturation, "")
+    return _beside(counted(one, found.saturation, ""), task, found.missed)
+
+
+def _beside(one: Certificate, task: Task, missed: Array) -> Certificate:
+    """How far beside its target the machine may rest, said where there is no integral."""
+    far = [
+        f"{name} may rest {off:.2g} beside {target:.4g}"
+        for name, off, target in zip(task.held_names, missed, task.target, strict=True)
+        if off > BESIDE * abs(target)
+    ]
+    if not far:
+        return one
+    said = f"without an integral {', '.join(far)}"
+    return replace(one, reason=f"{one.reason}; {said}")
 
 
 def controller_for(
@@ -103,7 +131,7 @@ def controller_for(
     belief, outside = decoder.machine(context, machine), decoder.context_map.outside(context)
     require(not outside, f"{outside}: no controller is made for it")
     task = fitted.description.control_task(cost, target=target, integral=integral)
-    made = Controller.of(belief, task)
+    made = Controller.of(belief, task, hedge_of(fitted, fitted.description, cost))
     G, moments = decoder.context_map.matrix(context), made.moments(decoder.noise_estimate)
     (far,) = extrapolations(decoder, G[None], moments[None])
     require(far.place != "outside the data", f"{far}: no controller is made for it")

@@ -16,7 +16,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.checks import require
 from contextual_lqr.data.description import FleetDescription, History
-from contextual_lqr.data.designing import controller_for, design_many
+from contextual_lqr.data.designing import controller_for, design_many, hedge_of
 from contextual_lqr.data.misfit import MisfitReport
 from contextual_lqr.data.screening import LogReport, joined_ranges
 from contextual_lqr.data.table import KINDS
@@ -24,7 +24,7 @@ from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.files import load_arrays, save_arrays
-from contextual_lqr.lqr.stationary import Cost
+from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 FORMAT_VERSION = 1
 MANY = 0.05  # of the machines: more that stand out, and a new one is too likely to be another
@@ -65,10 +65,15 @@ class FittedFleet(Displayed):
         """The controller that runs on and on on this machine: gain, set-point, integrators, limits.
 
         The task is the description's, unless `cost` (a `StationaryCost`), `target` or `integral`
-        says another. Refused, as by what `export` writes, for a context outside its declared bounds
-        or outside the data.
+        says another; it hedges as `design` does. If the fleet is described by outputs, it is given
+        outputs, and remembers the last of them. Refused, as by what `export` writes, for a context
+        outside its declared bounds or outside the data.
         """
         return controller_for(self, context, machine, **task)
+
+    def hedge(self, cost: StationaryCost | None = None) -> float:
+        """By how much of what is unknown a constant gain hedges: as a backtest asks for."""
+        return hedge_of(self, self.description, cost)
 
     @classmethod
     def new(cls, description: FleetDescription) -> FittedFleet:

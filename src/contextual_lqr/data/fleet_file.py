@@ -295,9 +295,6 @@ class FleetFile:
         if "final_Q" in self.table("cost"):
             what = "final_Q is for the last state of an episode: add horizon to [task]"
             self.errors.add(("cost", "final_Q"), what)
-        if constant := [one.name for one in self.states if one.constant]:
-            what = "always 1, which no constant gain can bring to 0: add horizon to [task]"
-            self.errors.add(("states", constant[0]), f"{constant[0]} is {what}")
 
     def _start(self) -> Array:
         place, given = ("task", "start"), self.table("task").get("start", {})

@@ -54,7 +54,7 @@ class States(NamedTuple):
 def read_states(file: FleetFile, given: History | None) -> States:
     """[states], [measured] and [outputs]; the history `given`, if any, is the one."""
     plain = file.quantities("states")
-    disturbances = file.quantities("measured")
+    disturbances = tuple(replace(one, measured=True) for one in file.quantities("measured"))
     outputs = file.quantities("outputs", but=_KEYS)
     fixed = tuple(one for one in outputs if one.constant)
     outputs = tuple(one for one in outputs if not one.constant)

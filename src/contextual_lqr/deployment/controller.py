@@ -5,8 +5,9 @@
 (x̄, ū) is at rest at the target. Anti-windup: q stands still as long as it would drive an input that
 is at its limit further beyond it. A way to a target that is known beforehand is no error: q begins,
 and goes on when the target changes, where what is to come, [x - x̄; q]ᵀP[x - x̄; q], is least.
-Without that every step of the target would overshoot, so that q sums up to nothing. The C file of
-`contextual-lqr export` does the same.
+Without that every step of the target would overshoot, so that q sums up to nothing. Where there are
+disturbances w that are measured, rest moves with them: (x̄, ū) = (x̄₀, ū₀) + slope w. The C file
+of `contextual-lqr export` does the same.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scipy.linalg import solve_discrete_lyapunov
 
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.limits import InputBounds
-from contextual_lqr.checks import as_numbers, read_only, require
+from contextual_lqr.checks import as_number, as_numbers, read_only, require
 from contextual_lqr.deployment.at_rest import UNHELD, at_rest
 from contextual_lqr.deployment.task import Task
 from contextual_lqr.display import Displayed
@@ -57,6 +58,12 @@ class Controller(Displayed):
         The names of the states; "state 1" and so on unless given.
     constant : sequence of str
         Which of them are always 1.
+    measured : sequence of str
+        Which of them are disturbances, such as the weather: known when acting, not controlled, and
+        expected to stay as they are. The input balances them.
+    hedge : float
+        By how much of what is unknown about the machine the gain hedges, as `design` does; 0: it is
+        optimal for the machine as expected. For a `MachineBelief`.
 
     Attributes
     ----------
@@ -94,6 +101,7 @@ class Controller(Displayed):
     saturated: bool
     _fresh: bool  # whether the integrators have not begun
     _integral: Float[Array, " k"]
+    _last: Float[Array, " y"] | None  # [x; u] of the step before, with all states
 
     def __init__(
         self,
@@ -105,18 +113,20 @@ class Controller(Displayed):
         input_bounds: InputBounds | None = None,
         states: Sequence[str] | None = None,
         constant: Sequence[str] = (),
+        measured: Sequence[str] = (),
+        hedge: float = 0.0,
     ) -> None:
-        task = Task.of(cost, target, integral, input_bounds, states, constant)
-        self._begin(system, task)
+        task = Task.of(cost, target, integral, input_bounds, states, constant, measured)
+        self._begin(system, task, hedge)
 
     @classmethod
-    def of(cls, system: LinearSystem | MachineBelief, task: Task) -> Controller:
+    def of(cls, system: LinearSystem | MachineBelief, task: Task, hedge: float = 0.0) -> Controller:
         """The controller of a machine for a task."""
         made = object.__new__(cls)
-        made._begin(system, task)
+        made._begin(system, task, hedge)
         return made
 
-    def _begin(self, system: LinearSystem | MachineBelief, task: Task) -> None:
+    def _begin(self, system: LinearSystem | MachineBelief, task: Task, hedge: float) -> None:
         self.task, cost = task, task.cost
         machine = system.system if isinstance(system, MachineBelief) else system
         require(machine.batch_shape == (), "a controller is for one machine, not for a batch")
@@ -126,16 +136,24 @@ class Controller(Displayed):
             f"the cost is for {cost.state_size} states and {cost.input_size} inputs, but the "
             f"machine has {sizes[0]} states and {sizes[1]} inputs",
         )
-        self._parts = task.parts(machine)
+        hedge = as_number("hedge", hedge)
+        require(hedge >= 0, f"hedge must be at least 0, not {hedge!r}")
+        doubt = None
+        if hedge and isinstance(system, MachineBelief):
+            doubt = task.doubt(hedge * system.covariances)
+        self.parts = task.parts(machine)  # A, B and the offset of the states that move
+        self.disturbance = task.disturbance(machine)
         self._require_integrable()
-        larger = task.with_integrators(*self._parts[:2])
-        found, n = solve(*larger, check=True), len(task.moving)
+        larger = task.with_integrators(*self.parts[:2])
+        found, n = solve(*larger, uncertainty=doubt, check=True), len(task.moving)
         self.gain: Float[Array, "m size"] = found.policy.gain
         P = found.value_matrix
         # The integrators that make what is to come least, for states x - x̄: lead (x - x̄).
         self.lead: Float[Array, "k n"] = -np.linalg.solve(P[n:, n:], P[n:, :n])
-        self._target = task.target
-        self._rest = self._at(self._target)
+        self._target, self._measured = task.target, np.zeros(len(task.measured))
+        self._slope = self._slopes()
+        self._base = self._at(self._target)
+        self._rest = self._base
         self.reset()
 
     @property
@@ -150,7 +168,10 @@ class Controller(Displayed):
 
     @property
     def rest(self) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-        """(x̄, ū): the states that move and the inputs at rest at the target."""
+        """(x̄, ū): the states that move and the inputs at rest at the target.
+
+        With the disturbances that were measured last, 0 before the first step.
+        """
         return self._rest
 
     @property
@@ -167,7 +188,8 @@ class Controller(Displayed):
         Parameters
         ----------
         state : array_like, (d,)
-            All states, or those that move.
+            All states; or what is measured of them, without those that are constant or past: if
+            only outputs are measured, the last of them are remembered here.
         target : optional
             A new target from now on, for the states that have one.
 
@@ -181,15 +203,18 @@ class Controller(Displayed):
         InputError
             If the state is not finite, or no input holds the target. Nothing has changed then.
         """
-        task = self.task
-        x, n = as_numbers("state", state, "(d,)", 1), len(task.moving)
+        task, d = self.task, len(self.task.names)
+        given, n = as_numbers("state", state, "(d,)", 1), len(task.moving)
+        many = f"{len(task.seen)} numbers" + f", or {d}" * (d != len(task.seen))
         require(
-            x.shape in ((len(task.names),), (n,)),
-            f"state must be {len(task.names)} numbers, not of shape {x.shape}",
+            given.shape in ((d,), (len(task.seen),)),
+            f"state must be {many}, not of shape {given.shape}",
         )
-        x = x if len(x) == n else x[list(task.moving)]
+        whole = given if len(given) == d else task.whole(given, self._last)
+        x = whole[list(task.moving)]
         if target is not None:
             self.set_target(target)
+        self.meet(whole)
         rest, feed = self._rest
         if self._fresh:
             self._integral, self._fresh = self.lead @ (x - rest), False
@@ -201,7 +226,7 @@ class Controller(Displayed):
         push = self.gain[:, n:] @ away
         if not (((asked > high) & (push > 0)) | ((asked < low) & (push < 0))).any():
             self._integral = self._integral + away
-        self.saturated = bool((u != asked).any())
+        self.saturated, self._last = bool((u != asked).any()), np.concatenate((whole, u))
         return np.asarray(u)
 
     def set_target(self, target: ArrayLike | Mapping[str, float]) -> None:
@@ -218,25 +243,41 @@ class Controller(Displayed):
             If no input within the limits holds it. Nothing has changed then.
         """
         wanted = self.task.values(target, self._target)
-        before = self._rest[0]
-        self._rest, self._target = self._at(wanted), wanted
-        self._integral = self._integral + self.lead @ (before - self._rest[0])
+        base = self._at(wanted)
+        self._target = wanted
+        self._move_rest(base)
+
+    def meet(self, state: Float[Array, " d"]) -> None:
+        """Rest is where it is with the disturbances of this state, which are measured."""
+        if self.task.measured:
+            self._measured = state[list(self.task.measured)]
+            self._move_rest(self._base)
+
+    def _move_rest(self, base: tuple[Float[Array, " n"], Float[Array, " m"]]) -> None:
+        """Rest is elsewhere, for a target or a disturbance: the integrators go on from there."""
+        before, self._base = self._rest[0], base
+        if self.task.measured:
+            moved = zip(base, self._slope, strict=True)
+            base = tuple(part + by @ self._measured for part, by in moved)  # type: ignore[assignment]
+        self._rest = base
+        self._integral = self._integral + self.lead @ (before - base[0])
 
     def reset(self) -> None:
-        """Forget what the integrators hold, as before the first step."""
+        """Forget outputs and what the integrators hold, as before the first step."""
         self._integral = np.zeros(len(self.task.integrated))
-        self.saturated, self._fresh = False, True
+        self.saturated, self._fresh, self._last = False, True, None
 
     def moments(self, noise: Float[Array, "d d"]) -> Float[Array, "y y"]:
         """E[y yᵀ] of the loop in the long run under this noise, y = [x; u] with the constants."""
         task, m = self.task, len(self.gain)
-        larger, _ = task.with_integrators(*self._parts[:2])
+        larger, _ = task.with_integrators(*self.parts[:2])
         moving, n, d = list(task.moving), len(task.moving), len(task.names)
         shocks = np.zeros_like(larger.A)
         shocks[:n, :n] = noise[np.ix_(moving, moving)]
         X = solve_discrete_lyapunov(larger.A + larger.B @ self.gain, shocks)
         both, places = np.concatenate((np.eye(n, len(X)), self.gain)), [*moving, *range(d, d + m)]
         mean = np.ones(d + m)
+        mean[list(task.measured)] = self._measured
         mean[places] = np.concatenate(self._rest)
         found = np.outer(mean, mean)
         found[np.ix_(places, places)] += both @ X @ both.T
@@ -255,21 +296,20 @@ class Controller(Displayed):
         control.StateSpace, array
             Deviations from rest: its closed loop is A - B K.
         """
-        larger, _ = self.task.with_integrators(*self._parts[:2])
+        larger, _ = self.task.with_integrators(*self.parts[:2])
         return state_space(larger.A, larger.B, dt), -self.gain
 
     def _at(self, target: Float[Array, " held"]) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
         """The state and input at rest there, or a sentence that says why there are none."""
-        (A, B, offset), task = self._parts, self.task
-        Q = task.cost.Q[np.ix_(task.moving, task.moving)]
-        found = at_rest(A, B, offset, Q, np.asarray(task.cost.R), list(task.held), target)
-        said = _said(task.held_names, target)
+        task, said = self.task, _said(self.task.held_names, target)
+        found = self._resting(self.parts[2], target)
         require(
             found is not None, f"no input can hold {said}: the machine is at rest nowhere there"
         )
         assert found is not None
         limits = task.limits
-        for name, u, low, high in zip(limits.names, found[1], limits.low, limits.high, strict=True):
+        ends = zip(limits.names, found[1], limits.low, limits.high, strict=True)
+        for name, u, low, high in ends if not task.measured else ():  # of which rest depends
             room = UNHELD * abs(u)
             limit = low if u < low else high
             require(
@@ -282,9 +322,33 @@ class Controller(Displayed):
         )
         return read_only(state), read_only(given)
 
+    def _slopes(self) -> tuple[Float[Array, "n w"], Float[Array, "m w"]]:
+        """How far rest moves with each disturbance."""
+        task, still = self.task, np.zeros(len(self.task.held))
+        states, inputs = [], []
+        for place, column in zip(task.measured, self.disturbance.T, strict=True):
+            found = self._resting(column, still)
+            require(
+                found is not None,
+                f"no input can balance {task.names[place]} at the target: leave the target or the "
+                "integral out, or leave it out of [measured]",
+            )
+            assert found is not None
+            states.append(found[0])
+            inputs.append(found[1])
+        n, m = len(task.moving), len(self.gain)
+        return np.reshape(states, (-1, n)).T, np.reshape(inputs, (-1, m)).T
+
+    def _resting(
+        self, offset: Float[Array, " n"], target: Float[Array, " held"]
+    ) -> tuple[Float[Array, " n"], Float[Array, " m"]] | None:
+        (A, B, _), task = self.parts, self.task
+        Q = task.cost.Q[np.ix_(task.moving, task.moving)]
+        return at_rest(A, B, offset, Q, np.asarray(task.cost.R), list(task.held), target)
+
     def _require_integrable(self) -> None:
         """What is integrated must be held at any value: rows of [A - I, B; I, 0] independent."""
-        (A, B, _), task = self._parts, self.task
+        (A, B, _), task = self.parts, self.task
         n, places = len(A), list(task.integrated)
         for count, place in enumerate(places, 1):
             rows = np.zeros((n + count, n + B.shape[1]))

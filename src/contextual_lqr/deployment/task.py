@@ -1,10 +1,14 @@
 """What a controller that runs on and on is to do: cost, set-point, integrators, limits, by name.
 
-Some states may be constant, 1 for ever; they carry offsets, and the others move:
+Some states may be constant, 1 for ever, and carry offsets; some are disturbances w that are
+measured, such as the weather, and expected to stay as they are. The others move:
 
-    x' = A x + B u + offset        q' = q + x[integrated] - target        low ≤ u ≤ high
+    x' = A x + B u + W w + offset        q' = q + x[integrated] - target        low ≤ u ≤ high
 
     n, m    moving states, inputs        k    integrators q, each with a weight in the cost
+
+If only outputs are measured, some states are what others, or inputs, were a step ago: `before` has
+their places in [x; u].
 """
 
 from __future__ import annotations
@@ -18,8 +22,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.limits import InputBounds, InputLimits
-from contextual_lqr.checks import as_number, as_numbers, require, shown
-from contextual_lqr.lqr.problem import LinearSystem
+from contextual_lqr.checks import as_number, as_numbers, record, require, shown
+from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty
 from contextual_lqr.lqr.stationary import StationaryCost
 
 INTEGRAL_SHARE = 1e-3
@@ -38,6 +42,8 @@ class Task:
     integrated: tuple[int, ...]
     weights: Float[Array, " k"]
     limits: InputLimits
+    measured: tuple[int, ...] = ()  # disturbances, among all states
+    before: tuple[int | None, ...] = ()  # of all states; None for what is measured now
 
     @classmethod
     def of(
@@ -48,23 +54,29 @@ class Task:
         input_bounds: InputBounds | None = None,
         states: Sequence[str] | None = None,
         constant: Sequence[str] = (),
+        measured: Sequence[str] = (),
+        lags: Sequence[tuple[str, int]] = (),
     ) -> Task:
-        """The task, by the names of its states; whatever cannot be meant is refused."""
+        """The task, by the names of its states; whatever cannot be meant is refused.
+
+        `lags` has for each state the name of what it is, and how many steps ago.
+        """
         d, m = cost.state_size, cost.input_size
         require(cost.batch_shape == (), "a controller has one cost: it must have no batch axes")
         names = tuple(f"state {i + 1}" for i in range(d)) if states is None else tuple(states)
-        for name in (*names, *constant):
+        for name in (*names, *constant, *measured):
             require(isinstance(name, str), f"states have names, which {shown(name)} is not")
         require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
-        for name in constant:
+        for name in (*constant, *measured):
             require(name in names, f"there is no state '{name}'; there are {', '.join(names)}")
-        moving = tuple(i for i, name in enumerate(names) if name not in constant)
-        require(moving, "every state is constant: there is nothing to control")
+        still = {*constant, *measured}
+        moving = tuple(i for i, name in enumerate(names) if name not in still)
+        require(moving, "every state is constant or measured: there is nothing to control")
         free = [names[i] for i in moving]
         wanted = _by_name("target", target, free)
         weights = _weights(integral, free, cost, moving)
         held = dict.fromkeys([*wanted, *weights])  # what is integrated is held, at 0 unless said
-        limits = (-np.inf, np.inf) if input_bounds is None else input_bounds
+        limits = InputLimits((-np.inf, np.inf) if input_bounds is None else input_bounds, m)
         return cls(
             cost,
             names,
@@ -73,7 +85,9 @@ class Task:
             np.array([wanted.get(name, 0.0) for name in held]),
             tuple(free.index(name) for name in weights),
             np.array(list(weights.values())),
-            InputLimits(limits, m),
+            limits,
+            tuple(names.index(name) for name in measured),
+            tuple(_before(column, lag, lags, limits.names) for column, lag in lags),
         )
 
     @property
@@ -89,7 +103,34 @@ class Task:
     @property
     def constants(self) -> list[int]:
         """The places of the constant states among all."""
-        return [i for i in range(len(self.names)) if i not in self.moving]
+        still = (*self.moving, *self.measured)
+        return [i for i in range(len(self.names)) if i not in still]
+
+    @property
+    def past(self) -> dict[int, int]:
+        """The states that are past, among all, and their places in [x; u] a step before."""
+        return {i: place for i, place in enumerate(self.before) if place is not None}
+
+    @property
+    def seen(self) -> list[int]:
+        """The states that are measured at each step, among all: moving ones and disturbances."""
+        return [i for i in range(len(self.names)) if i not in (*self.constants, *self.past)]
+
+    def whole(
+        self, seen: Float[Array, " s"], last: Float[Array, " y"] | None
+    ) -> Float[Array, " d"]:
+        """All states from what is measured now, and from [x; u] of the step before.
+
+        At the first step the machine is taken to have been at rest there, with inputs of 0.
+        """
+        x = np.ones(len(self.names))
+        x[self.seen] = seen
+        for i, place in self.past.items():  # newer ones come first
+            if last is not None:
+                x[i] = last[place]
+            else:
+                x[i] = x[place] if place < len(x) else 0.0
+        return x
 
     def values(self, target: Any, before: Float[Array, " held"]) -> Float[Array, " held"]:
         """Another target for the same states; what it does not name stays as before."""
@@ -106,6 +147,10 @@ class Task:
         offset = rows[..., self.constants].sum(-1)
         return rows[..., list(self.moving)], system.B[..., list(self.moving), :], offset
 
+    def disturbance(self, system: LinearSystem) -> Float[Array, "*batch n w"]:
+        """W: what the disturbances do to the moving states."""
+        return np.asarray(system.A[..., list(self.moving), :][..., list(self.measured)])
+
     def with_integrators(
         self, A: Float[Array, "*batch n n"], B: Float[Array, "*batch n m"]
     ) -> tuple[LinearSystem, StationaryCost]:
@@ -118,6 +163,16 @@ class Task:
         noise = np.zeros((n + k, n + k))
         return LinearSystem.unchecked(larger_A, larger_B, noise), self.cost_with_integrators
 
+    def doubt(self, covariances: Float[Array, "d y y"]) -> ModelUncertainty:
+        """That of the moving states and the integrators, which are known, by rows of [A, B]."""
+        d, n, k, m = len(self.names), len(self.moving), len(self.integrated), self.cost.input_size
+        places = [*self.moving, *range(d, d + m)]
+        into = [*range(n), *range(n + k, n + k + m)]
+        larger = np.zeros((n + k, n + k + m, n + k + m))
+        own = covariances[np.ix_(self.moving, places, places)]
+        larger[np.ix_(range(n), into, into)] = own
+        return record(object.__new__(ModelUncertainty), covariances=larger)
+
     @property
     def cost_with_integrators(self) -> StationaryCost:
         """The cost of the moving states and the integrators."""
@@ -129,6 +184,17 @@ class Task:
             N = np.zeros((n + k, m))
             N[:n] = self.cost.N[list(self.moving)]
         return StationaryCost(Q, self.cost.R, N, discount=self.cost.discount)
+
+
+def _before(
+    column: str, lag: int, lags: Sequence[tuple[str, int]], inputs: Sequence[str]
+) -> int | None:
+    """The place in [x; u] where a state was a step ago."""
+    if lag == 0:
+        return None
+    if lag == 1 and column in inputs:
+        return len(lags) + inputs.index(column)
+    return list(lags).index((column, lag - 1))
 
 
 def _by_name(what: str, given: Any, names: list[str]) -> dict[str, float]:

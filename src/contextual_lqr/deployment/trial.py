@@ -2,7 +2,10 @@
 
 What a set-point and integrators do is seen where they act: the run goes from the start to the
 target, on plausible machines, with noise, clipped as the controller clips. The excess is that of
-the gain over each draw's own best, for states and integrators about rest.
+the gain over each draw's own best, for states and integrators about rest. Without an integrator a
+draw rests beside the target, because the feed-forward is that of the machine as expected:
+
+    x = F x + B (ū - K x̄) + offset        how far x[held] is from the target is `missed`
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from contextual_lqr.certificates.prediction import ClosedLoopPrediction
 from contextual_lqr.certificates.saturation import LARGEST, RUNS, Saturation, compared
 from contextual_lqr.checks import require
 from contextual_lqr.deployment.controller import Controller
+from contextual_lqr.deployment.task import Task
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost
 from contextual_lqr.lqr.stationary import StationaryPolicy
@@ -27,11 +31,15 @@ from contextual_lqr.lqr.stationary import StationaryPolicy
 
 @dataclass(frozen=True)
 class Trial:
-    """At the 95 % quantile of draws: the excess; the share of draws that grow; the limits."""
+    """At the 95 % quantile of draws: the excess; the share of draws that grow; the limits.
+
+    `missed` is how far each held state may rest from its target, at the same quantile.
+    """
 
     excess: float
     growing: float
     saturation: Saturation
+    missed: Float[Array, " held"]
 
 
 def tried(
@@ -42,6 +50,7 @@ def tried(
 ) -> Trial:
     """The controller on drawn machines, each with a noise of its own."""
     task, n = controller.task, len(controller.task.moving)
+    controller.meet(start)
     systems, cost = task.with_integrators(*task.parts(drawn)[:2])
     moving, d = list(task.moving), systems.state_size
     noise = np.zeros((len(drawn.A), d, d))
@@ -64,7 +73,31 @@ def tried(
         float(np.quantile(excess, QUANTILE, method="higher")),
         float((modes >= 1).mean()),
         compared(_cost(controller, *free[:2]), _cost(controller, *held[:2]), held[2], QUANTILE),
+        np.quantile(_missed(controller, drawn, start), QUANTILE, axis=0, method="higher"),
     )
+
+
+def _missed(
+    controller: Controller, drawn: LinearSystem, start: Float[Array, " d"]
+) -> Float[Array, "draws held"]:
+    """How far held states rest from their targets; what is integrated does not."""
+    task, n = controller.task, len(controller.task.moving)
+    A, B, _ = task.parts(drawn)
+    rest, feed = controller.rest
+    K, held = controller.gain[:, :n], list(task.held)
+    if task.integrated or not held:  # integrators hold what they can, and how is a matter of gain
+        return np.zeros((len(A), len(held)))
+    push = _offset(task, drawn, start) + (B @ (feed - K @ rest)[:, None])[..., 0]
+    with np.errstate(over="ignore", invalid="ignore"):
+        x = np.linalg.solve(np.eye(n) - A - B @ K, push[..., None])[..., 0]
+    target = np.array(list(controller.target.values()))
+    return np.asarray(np.abs(x[:, held] - target))
+
+
+def _offset(task: Task, systems: LinearSystem, start: Float[Array, " d"]) -> Float[Array, "*b n"]:
+    """What constants and disturbances add at every step."""
+    push = task.disturbance(systems) @ start[list(task.measured)]
+    return np.asarray(task.parts(systems)[2] + push)
 
 
 def predicted_run(
@@ -77,23 +110,32 @@ def predicted_run(
     runs: int = 500,
     band: float = 0.9,
 ) -> ClosedLoopPrediction:
-    """The band of runs to the set-point on posterior draws, of machines without constants."""
+    """The band of runs to the set-point on posterior draws; what is constant stays at its start."""
     require(runs >= 2, f"runs must be at least 2, not {runs!r}")
     require(0 < band < 1, f"band must be between 0 and 1, not {band!r}")
     drawn, ends = belief.draw(runs, rng), [(1 - band) / 2, 0.5, (1 + band) / 2]
-    shocks = np.sqrt(np.einsum("nii->ni", drawn.noise))[:, None]
-    shocks = shocks * rng.standard_normal((runs, steps, len(start)))
-    states, inputs, clipped = run(controller, drawn, start, shocks)
-    expected = run(controller, belief.system, start, np.zeros((steps, len(start))))
-    gain = controller.gain[:, : len(start)]
+    controller.meet(start)
+    moving, d, m = list(controller.task.moving), len(start), len(controller.gain)
+    shocks = np.sqrt(np.einsum("nii->ni", drawn.noise[:, moving][:, :, moving]))[:, None]
+    shocks = shocks * rng.standard_normal((runs, steps, len(moving)))
+    moved, inputs, clipped = run(controller, drawn, start, shocks)
+    expected = run(controller, belief.system, start, np.zeros((steps, len(moving))))
+
+    def whole(part: Array) -> Array:
+        states = np.broadcast_to(start, (*part.shape[:-1], d)).copy()
+        states[..., moving] = part
+        return states
+
+    gain = np.zeros((m, d))
+    gain[:, moving] = controller.gain[:, : len(moving)]
     return ClosedLoopPrediction(
         StationaryPolicy(gain).over(steps),
-        np.quantile(states, ends, axis=0, method="nearest"),
+        np.quantile(whole(moved), ends, axis=0, method="nearest"),
         np.quantile(inputs, ends, axis=0, method="nearest"),
-        expected[0],
+        whole(expected[0]),
         expected[1],
-        _cost(controller, states, inputs),
-        int((np.abs(states) >= LARGEST).any((1, 2)).sum()),
+        _cost(controller, moved, inputs),
+        int((np.abs(moved) >= LARGEST).any((1, 2)).sum()),
         float(clipped.mean()),
     )
 
@@ -108,7 +150,8 @@ def run(
 ) -> tuple[Float[Array, "*runs H n"], Float[Array, "*runs steps m"], Bool[Array, "*runs steps"]]:
     """States that move, inputs, and which steps are clipped, on many machines at once."""
     task, gain = controller.task, controller.gain
-    A, B, offset = task.parts(systems)
+    A, B, _ = task.parts(systems)
+    offset = _offset(task, systems, start)
     rest, feed = controller.rest
     (*batch, steps, n), m = shocks.shape, len(gain)
     low, high = (task.limits.low, task.limits.high) if clip else (-np.inf, np.inf)

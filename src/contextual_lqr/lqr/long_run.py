@@ -48,7 +48,8 @@ class StationarySolution(Displayed):
     policy : StationaryPolicy
         The optimal one.
     value_matrix : array, (..., d, d)
-        P: what is to come from a state x costs xᵀPx, besides what the noise costs.
+        P: what is to come from a state x costs xᵀPx, besides what the noise costs. Constant states
+        cost that at every step.
     status : array of int, (...)
         A `Status` for each member.
     """
@@ -201,7 +202,13 @@ def constant(system: Dynamics) -> LinearSystem:
 
 
 def _weight(system: LinearSystem, cost: StationaryCost, start: ArrayLike | None) -> Array:
-    """M: the cost is tr(P M)."""
+    """M: the cost is tr(P M). What is constant costs at every step, by itself."""
+    if cost.discount == 1 and cost.constant:
+        require(start is not None, "the average cost depends on what is constant: give `start`")
+        x = as_states("start", start, system.state_size)  # type: ignore[arg-type]
+        stays = np.isin(np.arange(system.state_size), cost.constant)
+        z, noise = np.where(stays, x, 0.0), np.where(stays | stays[:, None], 0.0, system.noise)
+        return np.asarray(noise + z[..., :, None] * z[..., None, :])
     if cost.discount == 1:
         return system.noise
     if start is None:

@@ -4,7 +4,7 @@ The problem is stated in `problem.py`. The sign is the paper's: u = K x. (python
 u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h].
 
 A `StationaryCost` is for a machine that runs on and on: the same functions take it, and answer for
-one constant gain (`long_run.py`).
+one constant gain (`long_run.py`, and `affine.py` where some states stay as they are).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from contextual_lqr.checks import (
 )
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError, UnsolvableError
-from contextual_lqr.lqr import long_run
+from contextual_lqr.lqr import affine, long_run
 from contextual_lqr.lqr.batches import flatten, of_steps, or_infinite, staged, unflatten
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.long_run import StationarySolution
@@ -170,7 +170,7 @@ def solve(
     array([[-0.6714, -1.3243]])
     """
     if isinstance(cost, StationaryCost):
-        constant = long_run.solve(long_run.constant(system), cost, uncertainty)
+        constant = affine.solve(long_run.constant(system), cost, uncertainty)
         if check and constant.status.any():
             raise UnsolvableError(failure(constant.status))
         return constant
@@ -227,7 +227,7 @@ def optimal_cost(
     array([4.5404, 4.873 ])
     """
     if isinstance(cost, StationaryCost):
-        return long_run.optimal_cost(long_run.constant(system), cost, start)
+        return affine.optimal_cost(long_run.constant(system), cost, start)
     shape, found = _run(system, cost, start=_given(start))
     return or_infinite(unflatten(found.cost, shape))
 
@@ -276,7 +276,7 @@ def policy_cost(
         require(dither is None, "a dither is for the steps of an episode, not for a StationaryCost")
         if not isinstance(policy, StationaryPolicy):
             raise InputError("a StationaryCost is for a constant gain: give a StationaryPolicy")
-        return long_run.policy_cost(policy, long_run.constant(system), cost, start)
+        return affine.policy_cost(policy, long_run.constant(system), cost, start)
     E = None
     if dither is not None:
         E = as_symmetric("dither", as_numbers("dither", dither, "(..., H-1, m, m)", 3))
@@ -310,7 +310,7 @@ def cost_and_gradient(
 ) -> tuple[Costs, CostGradient]:
     """J₁* and its gradient, from the same two passes."""
     if isinstance(cost, StationaryCost):
-        J, *derivatives = long_run.cost_and_gradient(long_run.constant(system), cost, start)
+        J, *derivatives = affine.cost_and_gradient(long_run.constant(system), cost, start)
         return J, CostGradient(*derivatives)
     return _with_gradient(*_run(system, cost, start=_given(start), gradient=True))
 
@@ -326,7 +326,7 @@ def policy_cost_and_gradient(
     The formula of `cost_gradient` holds for any gains, with P the value of the policy.
     """
     if isinstance(cost, StationaryCost) and isinstance(policy, StationaryPolicy):
-        J, *derivatives = long_run.cost_and_gradient(long_run.constant(system), cost, start, policy)
+        J, *derivatives = affine.cost_and_gradient(long_run.constant(system), cost, start, policy)
         return J, CostGradient(*derivatives)
     return _with_gradient(*_run(system, cost, start=_given(start), policy=policy, gradient=True))
 

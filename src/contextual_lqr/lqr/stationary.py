@@ -8,6 +8,7 @@ Q (d, d)   R (m, m)   N (d, m)   gain (m, d)                 u = K x
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -55,6 +56,10 @@ class StationaryCost(Displayed):
     discount : float
         1: what counts is the average over all steps, wherever the machine starts. Below 1: the sum
         from a start, in which a step counts `discount` times as much as the one before.
+    constant : sequence of int
+        The places of states that stay as they are: 1, which carries offsets, or the weather. No
+        input moves them; the gain has a column for each, which balances it. The average cost then
+        depends on what they are in `start`, and any noise in them is left out.
 
     Raises
     ------
@@ -71,9 +76,16 @@ class StationaryCost(Displayed):
     R: Float[Array, "*#batch m m"]
     N: Float[Array, "*#batch d m"] | None
     discount: float
+    constant: tuple[int, ...]
 
     def __init__(
-        self, Q: ArrayLike, R: ArrayLike, N: ArrayLike | None = None, discount: float = 1.0
+        self,
+        Q: ArrayLike,
+        R: ArrayLike,
+        N: ArrayLike | None = None,
+        discount: float = 1.0,
+        *,
+        constant: Sequence[int] = (),
     ) -> None:
         Q, R = as_numbers("Q", Q, "(..., d, d)", 2), as_numbers("R", R, "(..., m, m)", 2)
         d, m = Q.shape[-1], R.shape[-1]
@@ -92,7 +104,9 @@ class StationaryCost(Displayed):
         discount = as_number("discount", discount)
         require(0 < discount <= 1, f"discount must be above 0 and at most 1, not {discount!r}")
         N = None if N is None else frozen(N)
-        record(self, Q=frozen(Q), R=frozen(R), N=N, discount=discount)
+        still = tuple(sorted({as_count("constant", i, 0, d - 1) for i in constant}))
+        require(len(still) < d, "every state is constant: there is nothing to control")
+        record(self, Q=frozen(Q), R=frozen(R), N=N, discount=discount, constant=still)
 
     @property
     def state_size(self) -> int:
@@ -110,12 +124,18 @@ class StationaryCost(Displayed):
         shapes = {"Q": self.Q.shape[:-2], "R": self.R.shape[:-2]}
         return broadcast_batches(shapes | {"N": () if self.N is None else self.N.shape[:-2]})
 
+    @property
+    def moving(self) -> list[int]:
+        """The places of the states that are not constant."""
+        return [i for i in range(self.state_size) if i not in self.constant]
+
     def floor(self, start: Float[Array, " d"], noise: Float[Array, "d d"]) -> float:
         """What every machine costs at least: the noise of a step, and with a discount the start."""
         if self.N is not None:
             return 0.0
         if self.discount == 1:
-            return float(np.vdot(self.Q, noise))
+            places = np.ix_(self.moving, self.moving)
+            return float(np.vdot(self.Q[places], noise[places]))
         more = self.discount / (1 - self.discount)
         return float(start @ self.Q @ start + more * np.vdot(self.Q, noise))
 
@@ -133,6 +153,8 @@ class StationaryCost(Displayed):
     def _facts(self) -> dict[str, object]:
         facts: dict[str, object] = {"states": self.state_size, "inputs": self.input_size}
         facts["cross term"] = "no" if self.N is None else "yes"
+        if self.constant:
+            facts["constant"] = ", ".join(f"state {i + 1}" for i in self.constant)
         return {**facts, "discount": f"{self.discount:g}", **batch_fact(self.batch_shape)}
 
 

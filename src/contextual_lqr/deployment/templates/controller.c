@@ -1,31 +1,50 @@
-{% set suffix = "f" if single else "" %}
 {% macro numbers(array) -%}
   {% for row in array %}
     {{ row | join(", ") }}{{ "," if not loop.last }}
   {% endfor %}
 {%- endmacro %}
 /*
- * A controller of machines that were never tried, from what a fleet has shown.
+{% if fixed %}
+ * Control of one machine, {{ fixed }}.
+{% else %}
+ * Control of machines that were never tried, from what a fleet has shown.
+{% endif %}
  * Written by contextual-lqr {{ version }} from {{ rows }} logged steps; needs C99 and math.h, allocates nothing.
  *
+{% if not fixed %}
  *   context  {{ context_names | join(", ") }}
- *   y        {{ state_names | join(", ") }}
+{% endif %}
+ *   y        {{ seen_names | join(", ") }}
  *   u        {{ input_names | join(", ") }}
 {% if target_names %}
  *   target   {{ target_names | join(", ") }}{{ " (integrated: " ~ integrated_names | join(", ") ~ ")" if integrated_names }}
 {% endif %}
  *
+{% if not fixed %}
  * controller_context forms [A, B] = Theta G(context), and solves the Riccati equation for the gain; it
- * refuses a context outside its bounds or outside the data. controller_step is
- *
- *   u = limited(u0 + K (y - x0){{ " + Kq q" if integrated_names }}),   (x0, u0) at rest at the target{{ ",   q' = q + y - target" if integrated_names }}
- *
-{% if integrated_names %}
- * where q stands still as long as it would drive an input further beyond its limit. It begins, and goes
- * on when the target changes, where what is to come costs least: q = lead (y - x0).
+ * refuses a context outside its bounds or outside the data.
 {% endif %}
- * Data {{ data_bytes }} bytes, one controller {{ state_bytes }}, stack about {{ stack_bytes }}. Multiplications and divisions:
- * at most {{ "{:,}".format(context_operations) }} for a context{{ ", " ~ "{:,}".format(target_operations) ~ " for a target" if at_rest }}, {{ step_operations }} for a step.
+{% if hedge %}
+ * The gain hedges against {{ hedge }} times the covariance of [A, B], as machines left out have asked for.
+{% endif %}
+ * controller_step is
+ *
+ *   u = limited(u0 + K (x - x0){{ " + Kq q" if integrated_names }}),   (x0, u0) at rest at the target{{ ",   q' = q + x - target" if integrated_names }}
+ *
+{% if past %}
+ * where the state x is made of y and of what was measured and played before: {{ state_names | join(", ") }}.
+{% else %}
+ * where the state x is {{ "y" if not measured_names else state_names | join(", ") }}.
+{% endif %}
+{% if measured_names %}
+ * Rest moves with {{ measured_names | join(", ") }}, which {{ "is" if measured_names | length == 1 else "are" }} expected to stay as measured.
+{% endif %}
+{% if integrated_names %}
+ * q stands still as long as it would drive an input further beyond its limit. It begins, and goes
+ * on when {{ "the target" if not measured_names else "rest" }} changes, where what is to come costs least: q = lead (x - x0).
+{% endif %}
+ * Data {{ data_bytes }} bytes, the struct {{ state_bytes }}, stack about {{ stack_bytes }}. Multiplications and divisions:
+ * at most {{ "{:,}".format(context_operations) ~ " for a context, " if not fixed }}{{ "{:,}".format(target_operations) ~ " for a target, " if at_rest }}{{ step_operations }} for a step.
  */
 {% if header %}
 #include "{{ header }}"
@@ -38,44 +57,98 @@
 typedef controller_real real;
 
 enum {
+{% if not fixed %}
   NC = CONTROLLER_CONTEXTS,
+  NF = {{ features | length }}, /* features of the context */
+  NY = {{ columns }}, /* columns of [A, B]: states, constants, inputs */
+  DOUBLINGS = {{ doublings }},
+  REFINEMENTS = {{ refinements }},
+{% endif %}
+{% if hedged %}
+  NH = {{ hedged | length }}, /* rows of [A, B] that are not known, */
+  NZ = CONTROLLER_STATES + CONTROLLER_INPUTS,
+  NG = {{ doubts }}, /* groups of them that are as unknown as each other, */
+  ND = {{ doubt_rows }}, /* rows of a half of their covariance */
+  HEDGINGS = {{ hedgings }},
+{% endif %}
+{% if measured_names %}
+  NW = CONTROLLER_DISTURBANCES,
+{% endif %}
+{% if past %}
+  NP = {{ past | length }}, /* states that are past */
+{% endif %}
+{% if at_rest %}
+  NK = 2 * CONTROLLER_STATES + CONTROLLER_INPUTS + CONTROLLER_TARGETS, /* unknowns of the state at rest, and their multipliers */
+{% endif %}
+  NM = CONTROLLER_MEASUREMENTS,
   NX = CONTROLLER_STATES,
   NU = CONTROLLER_INPUTS,
   NR = CONTROLLER_TARGETS,
   NQ = CONTROLLER_INTEGRATORS,
-  NA = NX + NQ,                /* states and integrators */
-  NF = {{ features | length }}, /* features of the context */
-  NY = {{ columns }}, /* columns of [A, B]: states, constants, inputs */
-{% if at_rest %}
-  NK = 2 * NX + NU + NR, /* unknowns of the state at rest, and their multipliers */
-{% endif %}
-  DOUBLINGS = {{ doublings }},
-  REFINEMENTS = {{ refinements }}
+  NA = NX + NQ /* states and integrators */
 };
 
+{% if not fixed %}
 #define TOLERANCE {{ tolerance }} /* of the Riccati equation, relative */
 #define FAR {{ far }} /* the largest score that is not outside the data */
+{% endif %}
+{% if hedged %}
+#define SETTLED {{ settled }} /* the change of P, relative */
+{% endif %}
 
+{% if fixed %}
+/* the machine and its gain */
+static const real MACHINE_A[NX * NX] = {
+{{ numbers(A) }}};
+static const real MACHINE_B[NX * NU] = {
+{{ numbers(B) }}};
+{% if measured_names %}
+static const real MACHINE_W[NX * NW] = {
+{{ numbers(W) }}};
+{% endif %}
+{% if has_constant %}
+static const real OFFSET[NX] = {
+{{ numbers(offset) }}};
+{% endif %}
+static const real GAIN[NU * NA] = {
+{{ numbers(gain) }}};
+{% if integrated_names %}
+static const real LEAD[NQ * NX] = {
+{{ numbers(lead) }}};
+{% endif %}
+{% else %}
 /* [A, B] is the sum over features of feature times matrix */
 static const real MATRICES[NF * NX * NY] = {
 {{ numbers(matrices) }}};
 static const real LOWEST_CONTEXT[NC] = {
 {{ numbers([lowest_context]) }}}, HIGHEST_CONTEXT[NC] = {
 {{ numbers([highest_context]) }}};
+{% endif %}
 static const real LOWEST[NU] = {
 {{ numbers([lowest]) }}}, HIGHEST[NU] = {
 {{ numbers([highest]) }}};
+{% if not fixed or at_rest %}
 /* the cost of a step: [x; q]' Q [x; q] + u' R u{{ " + 2 [x; q]' N u" if cross }} */
 static const real Q[NA * NA] = {
 {{ numbers(Q) }}};
 static const real R[NU * NU] = {
 {{ numbers(R) }}};
+{% endif %}
+{% if not fixed %}
 {% if cross %}
 static const real N[NA * NU] = {
 {{ numbers(N) }}};
+{% else %}
+static const real *const N = 0; /* no cross term */
 {% endif %}
-{% if discounted %}
+{% endif %}
+{% if discounted and not fixed %}
 #define DISCOUNT {{ discount }}
+{% endif %}
+static const int PLACE[NM] = { {{ places | join(", ") }} }; /* of y in the states{{ ", then in the disturbances" if measured_names }} */
+{% if past %}
+static const int PAST[NP] = { {{ past | join(", ") }} };      /* the states that are past, */
+static const int BEFORE[NP] = { {{ before | join(", ") }} };    /* where they were in [x; u] a step ago */
 {% endif %}
 {% if target_names %}
 static const int HELD[NR] = { {{ held | join(", ") }} }; /* the states that have targets */
@@ -89,39 +162,32 @@ static const real ZERO[NX] = {0};
 static const int INTEGRATED[NQ] = { {{ integrated | join(", ") }} };  /* the states that are integrated, */
 static const int ITS_TARGET[NQ] = { {{ its_target | join(", ") }} };  /* and the places of their targets */
 {% endif %}
-{% if root is defined %}
+{% if hedged %}
+static const int HEDGED[NH] = { {{ hedged | join(", ") }} }; /* the states whose rows are not known, */
+static const int GROUP[NH] = { {{ groups | join(", ") }} };  /* and their groups */
+static const real SCALE[NH] = {
+{{ numbers([scales]) }}};
+static const real DOUBT[NG * NF * ND * NZ] = {
+{{ numbers(doubt) }}};
+{% if spread %}
+static const real SPREAD[NH * NZ * NZ] = {
+{{ numbers(spread) }}};
+{% endif %}
+{% endif %}
+{% if fixed %}
+{% elif root is defined %}
 /* the score of a context's features f is |ROOT^-T f|^2 */
 static const real ROOT[NF * NF] = {
 {{ numbers(root) }}};
 {% else %}
 /* the score of steps y is E|HALVES y|^2, HALVES the sum over features of feature times matrix */
-enum { NP = {{ halves_rows }} };
-static const real HALVES[NF * NP * NY] = {
+enum { NB = {{ halves_rows }} };
+static const real HALVES[NF * NB * NY] = {
 {{ numbers(halves) }}};
 static const real NOISE[NX] = {
 {{ numbers([noise]) }}}; /* variances of a step */
 static const int MOVING[NX] = { {{ moving | join(", ") }} }; /* the columns of the states */
 {% endif %}
-
-/* out = a b, (rows, inner) by (inner, columns) */
-static void product(const real *a, const real *b, real *out, int rows, int inner, int columns) {
-  for (int i = 0; i < rows; i++)
-    for (int j = 0; j < columns; j++) {
-      real sum = 0;
-      for (int k = 0; k < inner; k++) sum += a[i * inner + k] * b[k * columns + j];
-      out[i * columns + j] = sum;
-    }
-}
-
-/* out = a' b, (inner, rows)' by (inner, columns) */
-static void product_t(const real *a, const real *b, real *out, int rows, int inner, int columns) {
-  for (int i = 0; i < rows; i++)
-    for (int j = 0; j < columns; j++) {
-      real sum = 0;
-      for (int k = 0; k < inner; k++) sum += a[k * rows + i] * b[k * columns + j];
-      out[i * columns + j] = sum;
-    }
-}
 
 static void copy(const real *from, real *to, int count) {
   for (int i = 0; i < count; i++) to[i] = from[i];
@@ -132,332 +198,63 @@ static int all_finite(const real *a, int count) {
     if (!isfinite(a[i])) return 0;
   return 1;
 }
+{% if not fixed %}
 
-/* b = a^-1 b by elimination with partial pivoting; a is lost. 0 if a is singular */
-static int solve(real *a, real *b, int n, int columns) {
-  for (int k = 0; k < n; k++) {
-    int pivot = k;
-    for (int i = k + 1; i < n; i++)
-      if (fabs{{ suffix }}(a[i * n + k]) > fabs{{ suffix }}(a[pivot * n + k])) pivot = i;
-    if (!(fabs{{ suffix }}(a[pivot * n + k]) > 0)) return 0;
-    for (int j = 0; pivot != k && j < n; j++) {
-      const real kept = a[k * n + j];
-      a[k * n + j] = a[pivot * n + j];
-      a[pivot * n + j] = kept;
-    }
-    for (int j = 0; pivot != k && j < columns; j++) {
-      const real kept = b[k * columns + j];
-      b[k * columns + j] = b[pivot * columns + j];
-      b[pivot * columns + j] = kept;
-    }
-    for (int i = k + 1; i < n; i++) {
-      const real factor = a[i * n + k] / a[k * n + k];
-      for (int j = k + 1; j < n; j++) a[i * n + j] -= factor * a[k * n + j];
-      for (int j = 0; j < columns; j++) b[i * columns + j] -= factor * b[k * columns + j];
-    }
-  }
-  for (int i = n - 1; i >= 0; i--)
-    for (int j = 0; j < columns; j++) {
-      real sum = b[i * columns + j];
-      for (int k = i + 1; k < n; k++) sum -= a[i * n + k] * b[k * columns + j];
-      b[i * columns + j] = sum / a[i * n + i];
-    }
-  return all_finite(b, n * columns);
-}
+{% include "matrices.c" %}
 
-/* whether no entry of a and b, weights of the states, differs by more than the tolerance */
-static int alike(const real *a, const real *b, real tolerance) {
-  for (int i = 0; i < NA; i++)
-    for (int j = 0; j < NA; j++) {
-      const real size = sqrt{{ suffix }}(fabs{{ suffix }}(b[i * NA + i])) * sqrt{{ suffix }}(fabs{{ suffix }}(b[j * NA + j]));
-      if (!(fabs{{ suffix }}(a[i * NA + j] - b[i * NA + j]) <= tolerance * size)) return 0;
-    }
-  return 1;
-}
-
-/* K = -(R + B'PB)^-1 (B'PA + N'), and P' = Q + A'PA + (A'PB + N) K; 0 if there is none */
-static int riccati_step(const real *A, const real *B, const real *P, real *K, real *next) {
-  real PA[NA * NA], PB[NA * NU], S[NU * NU], cross[NU * NA];
-  product(P, A, PA, NA, NA, NA);
-  product(P, B, PB, NA, NA, NU);
-  product_t(B, PB, S, NU, NA, NU);
-  product_t(B, PA, cross, NU, NA, NA);
-  product_t(A, PA, next, NA, NA, NA);
-  for (int i = 0; i < NU * NU; i++) S[i] = R[i] + {{ "DISCOUNT * " if discounted }}S[i];
-  for (int i = 0; i < NU; i++)
-    for (int j = 0; j < NA; j++)
-      cross[i * NA + j] = {{ "DISCOUNT * " if discounted }}cross[i * NA + j]{{ " + N[j * NU + i]" if cross }};
-  copy(cross, K, NU * NA);
-  if (!solve(S, K, NU, NA)) return 0;
-  for (int i = 0; i < NU * NA; i++) K[i] = -K[i];
-  for (int i = 0; i < NA; i++)
-    for (int j = 0; j < NA; j++) {
-      real sum = Q[i * NA + j] + {{ "DISCOUNT * " if discounted }}next[i * NA + j];
-      for (int k = 0; k < NU; k++) sum += cross[k * NA + i] * K[k * NA + j];
-      next[i * NA + j] = sum;
-    }
-  for (int i = 0; i < NA; i++)
-    for (int j = 0; j < i; j++) {
-      const real mean = (next[i * NA + j] + next[j * NA + i]) / 2;
-      next[i * NA + j] = next[j * NA + i] = mean;
-    }
-  return all_finite(next, NA * NA);
-}
-
-/* The stationary gain, by doubling: a, g, P stand for 2^i steps, and P converges quadratically.
- * 0 if it does not, if the equation is not fulfilled, or if the loop A + B K is not stable. */
-static int stationary_gain(const real *A, const real *B, real *K{{ ", real *lead" if integrated_names }}) {
-  real a[NA * NA], g[NA * NA], P[NA * NA], w[NA * NA], v[NA * NA], next[NA * NA], s[NU * NU], b[NU * NA];
-  int same = 0;
-  for (int i = 0; i < NU; i++) /* g = B R^-1 B' */
-    for (int j = 0; j < NA; j++) b[i * NA + j] = B[j * NU + i];
-  copy(R, s, NU * NU);
-  if (!solve(s, b, NU, NA)) return 0;
-  product(B, b, g, NA, NU, NA);
-  copy(A, a, NA * NA);
-  copy(Q, P, NA * NA);
-{% if cross %}
-  for (int i = 0; i < NU; i++) /* a = A - B R^-1 N', P = Q - N R^-1 N' */
-    for (int j = 0; j < NA; j++) b[i * NA + j] = N[j * NU + i];
-  copy(R, s, NU * NU);
-  if (!solve(s, b, NU, NA)) return 0;
-  product(B, b, w, NA, NU, NA);
-  product(N, b, v, NA, NU, NA);
-  for (int i = 0; i < NA * NA; i++) {
-    a[i] -= w[i];
-    P[i] -= v[i];
-  }
+{% include "gain.c" %}
 {% endif %}
-{% if discounted %}
-  for (int i = 0; i < NA * NA; i++) {
-    a[i] *= sqrt{{ suffix }}(DISCOUNT);
-    g[i] *= DISCOUNT;
-  }
-{% endif %}
-  for (int count = 0; count < DOUBLINGS && !same; count++) {
-    product(g, P, w, NA, NA, NA); /* w = I + g P, v = w^-1 g */
-    for (int i = 0; i < NA; i++) w[i * NA + i] += 1;
-    copy(w, next, NA * NA);
-    copy(g, v, NA * NA);
-    if (!solve(next, v, NA, NA)) return 0;
-    product(a, v, next, NA, NA, NA); /* g + a v a' */
-    for (int i = 0; i < NA; i++)
-      for (int j = 0; j < NA; j++) {
-        real sum = 0;
-        for (int k = 0; k < NA; k++) sum += next[i * NA + k] * a[j * NA + k];
-        v[i * NA + j] = g[i * NA + j] + sum;
-      }
-    copy(v, g, NA * NA);
-    copy(a, v, NA * NA); /* v = w^-1 a */
-    if (!solve(w, v, NA, NA)) return 0;
-    product(P, v, w, NA, NA, NA);
-    product_t(a, w, next, NA, NA, NA); /* P + a' P v */
-    for (int i = 0; i < NA * NA; i++) next[i] += P[i];
-    same = alike(P, next, TOLERANCE);
-    copy(next, P, NA * NA);
-    product(a, v, next, NA, NA, NA);
-    copy(next, a, NA * NA);
-    for (int i = 0; i < NA; i++)
-      for (int j = 0; j < i; j++) {
-        P[i * NA + j] = P[j * NA + i] = (P[i * NA + j] + P[j * NA + i]) / 2;
-        g[i * NA + j] = g[j * NA + i] = (g[i * NA + j] + g[j * NA + i]) / 2;
-      }
-  }
-  same = 0;
-  for (int count = 0; count < REFINEMENTS; count++) { /* what rounding has left, and the residual */
-    if (!riccati_step(A, B, P, K, next)) return 0;
-    same = alike(P, next, TOLERANCE);
-    copy(next, P, NA * NA);
-  }
-  if (!same) return 0;
-{% if integrated_names %}
-  for (int i = 0; i < NQ; i++) { /* lead = -Pqq^-1 Pqx */
-    for (int j = 0; j < NQ; j++) w[i * NQ + j] = P[(NX + i) * NA + NX + j];
-    for (int j = 0; j < NX; j++) lead[i * NX + j] = -P[(NX + i) * NA + j];
-  }
-  if (!solve(w, lead, NQ, NX)) return 0;
-{% endif %}
-  product(B, K, a, NA, NU, NA);
-  for (int i = 0; i < NA * NA; i++) a[i] += A[i];
-  for (int count = 0; count < DOUBLINGS; count++) { /* (A + B K)^(2^i) */
-    real largest = 0;
-    product(a, a, next, NA, NA, NA);
-    copy(next, a, NA * NA);
-    for (int i = 0; i < NA * NA; i++) largest = fmax{{ suffix }}(largest, fabs{{ suffix }}(a[i]));
-    if (!all_finite(a, NA * NA)) return 0;
-    if (largest < TOLERANCE) return 1;
-  }
-  return 0;
-}
 {% if at_rest %}
 
-/* The state and input at rest at the target, (A - I) x + B u + offset = 0 and x[HELD] = target, and of
- * these the cheapest: x and u with multipliers, by elimination with complete pivoting of the equations
- * in equal sizes. 0 if nothing is at rest there within the limits of the inputs. */
-static int at_rest(const real *A, const real *B, const real *offset, const real *target, real *x, real *u) {
-  real a[NK * NK], b[NK], size[NK], z[NK], largest = 0;
-  int order[NK], rank = 0;
-  for (int i = 0; i < NK * NK; i++) a[i] = 0;
-  for (int i = 0; i < NK; i++) b[i] = 0, size[i] = 1, order[i] = i, z[i] = 0;
-  for (int i = 0; i < NX; i++) {
-    const int row = NX + NU + i;
-    for (int j = 0; j < NX; j++) {
-      a[i * NK + j] = Q[i * NA + j];
-      a[row * NK + j] = a[j * NK + row] = A[i * NX + j] - (i == j ? 1 : 0);
-    }
-    for (int j = 0; j < NU; j++) a[row * NK + NX + j] = a[(NX + j) * NK + row] = B[i * NU + j];
-    b[row] = -offset[i];
-  }
-  for (int i = 0; i < NU; i++)
-    for (int j = 0; j < NU; j++) a[(NX + i) * NK + NX + j] = R[i * NU + j];
-{% if target_names %}
-  for (int i = 0; i < NR; i++) {
-    const int row = 2 * NX + NU + i;
-    a[row * NK + HELD[i]] = a[HELD[i] * NK + row] = 1;
-    b[row] = target[i];
-    for (int j = 0; j < NX; j++) b[j] += Q[j * NA + HELD[i]] * target[i];
-  }
-{% else %}
-  (void)target;
+{% include "at_rest.c" %}
 {% endif %}
-  for (int count = 0; count < {{ equilibrations }}; count++) { /* rows and columns to equal sizes */
-    real factor[NK];
-    for (int i = 0; i < NK; i++) {
-      real most = 0;
-      for (int j = 0; j < NK; j++)
-        most = fmax{{ suffix }}(most, fabs{{ suffix }}(size[i] * a[i * NK + j] * size[j]));
-      factor[i] = most > 0 ? 1 / sqrt{{ suffix }}(most) : 1;
-    }
-    for (int i = 0; i < NK; i++) size[i] *= factor[i];
-  }
-  for (int i = 0; i < NK; i++) {
-    for (int j = 0; j < NK; j++) a[i * NK + j] *= size[i] * size[j];
-    b[i] *= size[i];
-  }
-  for (rank = 0; rank < NK; rank++) {
-    int row = rank, column = rank;
-    for (int i = rank; i < NK; i++)
-      for (int j = rank; j < NK; j++)
-        if (fabs{{ suffix }}(a[i * NK + j]) > fabs{{ suffix }}(a[row * NK + column])) row = i, column = j;
-    if (!(fabs{{ suffix }}(a[row * NK + column]) > {{ singular }})) break;
-    for (int j = 0; row != rank && j < NK; j++) {
-      const real kept = a[rank * NK + j];
-      a[rank * NK + j] = a[row * NK + j];
-      a[row * NK + j] = kept;
-    }
-    if (row != rank) {
-      const real kept = b[rank];
-      b[rank] = b[row];
-      b[row] = kept;
-    }
-    if (column != rank) {
-      const int kept = order[rank];
-      for (int i = 0; i < NK; i++) {
-        const real entry = a[i * NK + rank];
-        a[i * NK + rank] = a[i * NK + column];
-        a[i * NK + column] = entry;
-      }
-      order[rank] = order[column];
-      order[column] = kept;
-    }
-    for (int i = rank + 1; i < NK; i++) {
-      const real factor = a[i * NK + rank] / a[rank * NK + rank];
-      for (int j = rank + 1; j < NK; j++) a[i * NK + j] -= factor * a[rank * NK + j];
-      b[i] -= factor * b[rank];
-    }
-  }
-  for (int i = rank - 1; i >= 0; i--) {
-    real sum = b[i];
-    for (int j = i + 1; j < rank; j++) sum -= a[i * NK + j] * z[order[j]];
-    z[order[i]] = sum / a[i * NK + i];
-  }
-  for (int i = 0; i < NX; i++) x[i] = z[i] * size[i];
-  for (int i = 0; i < NU; i++) u[i] = z[NX + i] * size[NX + i];
-  if (!all_finite(x, NX) || !all_finite(u, NU)) return 0;
-  for (int i = 0; i < NX + NU; i++) largest = fmax{{ suffix }}(largest, fabs{{ suffix }}(z[i]));
-  for (int i = 0; i < NX; i++) { /* is it at rest there? */
-    real moved = offset[i] - x[i];
-    for (int j = 0; j < NX; j++) moved += A[i * NX + j] * x[j];
-    for (int j = 0; j < NU; j++) moved += B[i * NU + j] * u[j];
-    if (!(size[NX + NU + i] * fabs{{ suffix }}(moved) <= {{ unheld }} * largest)) return 0;
-  }
-{% if target_names %}
-  for (int i = 0; i < NR; i++)
-    if (!(size[2 * NX + NU + i] * fabs{{ suffix }}(x[HELD[i]] - target[i]) <= {{ unheld }} * largest)) return 0;
-{% endif %}
-  for (int i = 0; i < NU; i++) {
-    const real room = {{ unheld }} * fabs{{ suffix }}(u[i]);
-    if (!(u[i] >= LOWEST[i] - room && u[i] <= HIGHEST[i] + room)) return 0;
-  }
-  return 1;
-}
-{% endif %}
-{% if root is defined %}
+{% if not fixed %}
 
-/* How far the features are from those of the logs: about 1 within them. */
-static real score(const real *features) {
-  real half[NF], total = 0;
-  for (int i = 0; i < NF; i++) {
-    real sum = features[i];
-    for (int j = 0; j < i; j++) sum -= ROOT[j * NF + i] * half[j];
-    half[i] = sum / ROOT[i * NF + i];
-    total += half[i] * half[i];
-  }
-  return total;
-}
-{% else %}
-
-/* How far steps of this loop are from those of the logs, about 1 within them: their mean at rest, and
- * the variances X = F X F' + noise of the loop F = A + B K, by doubling. */
-static real score(const real *features, const real *A, const real *B, const controller *c) {
-  real F[NA * NA], X[NA * NA], FX[NA * NA], V[NY * NY], half[NP * NY], y[NY], total = 0;
-  product(B, c->gain, F, NA, NU, NA);
-  for (int i = 0; i < NA * NA; i++) F[i] += A[i], X[i] = 0;
-  for (int i = 0; i < NX; i++) X[i * NA + i] = NOISE[i];
-  for (int count = 0; count < DOUBLINGS; count++) {
-    real grown = 0;
-    product(F, X, FX, NA, NA, NA);
-    for (int i = 0; i < NA; i++)
-      for (int j = 0; j < NA; j++) {
-        real sum = 0;
-        for (int k = 0; k < NA; k++) sum += FX[i * NA + k] * F[j * NA + k];
-        X[i * NA + j] += sum;
-        if (i == j && X[i * NA + i] > 0) grown = fmax{{ suffix }}(grown, sum / X[i * NA + i]);
-      }
-    product(F, F, FX, NA, NA, NA);
-    copy(FX, F, NA * NA);
-    if (grown < TOLERANCE) break;
-  }
-  for (int i = 0; i < NY; i++) y[i] = 1; /* of constants */
-  for (int i = 0; i < NX; i++) y[MOVING[i]] = c->x0[i];
-  for (int i = 0; i < NU; i++) y[NY - NU + i] = c->u0[i];
-  for (int i = 0; i < NY; i++)
-    for (int j = 0; j < NY; j++) V[i * NY + j] = y[i] * y[j];
-  product(c->gain, X, FX, NU, NA, NA);  /* cov(u, x) */
-  for (int i = 0; i < NX; i++) {
-    for (int j = 0; j < NX; j++) V[MOVING[i] * NY + MOVING[j]] += X[i * NA + j];
-    for (int j = 0; j < NU; j++) {
-      V[MOVING[i] * NY + NY - NU + j] += FX[j * NA + i];
-      V[(NY - NU + j) * NY + MOVING[i]] += FX[j * NA + i];
-    }
-  }
-  for (int i = 0; i < NU; i++)
-    for (int j = 0; j < NU; j++)
-      for (int k = 0; k < NA; k++) V[(NY - NU + i) * NY + NY - NU + j] += FX[i * NA + k] * c->gain[j * NA + k];
-  for (int i = 0; i < NP * NY; i++) {
-    half[i] = 0;
-    for (int f = 0; f < NF; f++) half[i] += features[f] * HALVES[f * NP * NY + i];
-  }
-  for (int i = 0; i < NP; i++)
-    for (int j = 0; j < NY; j++)
-      for (int k = 0; k < NY; k++) total += half[i * NY + j] * V[j * NY + k] * half[i * NY + k];
-  return total;
-}
+{% include "score.c" %}
 {% endif %}
 
 static real limited(real u, int i) {
   return u < LOWEST[i] ? LOWEST[i] : u > HIGHEST[i] ? HIGHEST[i] : u;
 }
+{% if target_names or measured_names %}
+
+/* Rest is at x0, u0 now, for a target or a disturbance: the integrators go on from there. */
+static void rest_at(controller *c, const real *x0, const real *u0) {
+{% if integrated_names %}
+  for (int i = 0; i < NQ; i++)
+    for (int j = 0; j < NX; j++) c->integral[i] += c->lead[i * NX + j] * (c->x0[j] - x0[j]);
+{% endif %}
+  copy(x0, c->x0, NX);
+  copy(u0, c->u0, NU);
+}
+{% endif %}
+{% if measured_names %}
+
+/* Rest with the disturbances w. */
+static void displaced(const controller *c, const real *w, real *x0, real *u0) {
+  copy(c->x_base, x0, NX);
+  copy(c->u_base, u0, NU);
+  for (int k = 0; k < NW; k++) {
+    for (int i = 0; i < NX; i++) x0[i] += c->x_slope[i * NW + k] * w[k];
+    for (int i = 0; i < NU; i++) u0[i] += c->u_slope[i * NW + k] * w[k];
+  }
+}
+{% endif %}
+{% if at_rest %}
+
+/* Where the machine of c rests at its target; 0 if nowhere. */
+static int find_rest(controller *c) {
+{% set offset_of = "c->offset" if has_constant else "ZERO" %}
+{% set target_of = "c->target" if target_names else "0" %}
+{% if measured_names %}
+  if (!slopes(c) || !at_rest(c->A, c->B, {{ offset_of }}, {{ target_of }}, c->x_base, c->u_base)) return 0;
+  displaced(c, c->w, c->x0, c->u0);
+  return 1;
+{% else %}
+  return at_rest(c->A, c->B, {{ offset_of }}, {{ target_of }}, c->x0, c->u0);
+{% endif %}
+}
+{% endif %}
 
 void controller_init(controller *c) {
   const controller none = {0};
@@ -466,19 +263,37 @@ void controller_init(controller *c) {
   copy(TARGET, c->target, NR);
 {% endif %}
   for (int i = 0; i < NU; i++) c->input[i] = limited(0, i);
+{% if fixed %}
+  copy(MACHINE_A, c->A, NX * NX);
+  copy(MACHINE_B, c->B, NX * NU);
+{% if measured_names %}
+  copy(MACHINE_W, c->W, NX * NW);
+{% endif %}
+{% if has_constant %}
+  copy(OFFSET, c->offset, NX);
+{% endif %}
+  copy(GAIN, c->gain, NU * NA);
+{% if integrated_names %}
+  copy(LEAD, c->lead, NQ * NX);
+{% endif %}
+  c->ready = {{ "find_rest(c)" if at_rest else "1" }};
+{% endif %}
 }
 
 void controller_reset(controller *c) {
 {% if integrated_names %}
   for (int i = 0; i < NQ; i++) c->integral[i] = 0;
   c->begun = 0;
-{% else %}
-  (void)c;
 {% endif %}
+{% if past %}
+  c->remembers = 0;
+{% endif %}
+  c->saturated = 0;
 }
+{% if not fixed %}
 
 controller_status controller_context(controller *c, const real context[NC]) {
-  real features[NF], A[NA * NA], B[NA * NU];
+  real features[NF], A[NA * NA], B[NA * NU]{{ ", C[NH * NZ * NZ]" if hedged }};
   controller made = *c;
   if (!all_finite(context, NC)) return CONTROLLER_NOT_FINITE;
   for (int i = 0; i < NC; i++)
@@ -496,6 +311,9 @@ controller_status controller_context(controller *c, const real context[NC]) {
 {% if has_constant %}
     made.offset[i] = 0;
 {% endif %}
+{% if measured_names %}
+    for (int j = 0; j < NW; j++) made.W[i * NW + j] = 0;
+{% endif %}
     for (int f = 0; f < NF; f++) {
       const real *row = MATRICES + (f * NX + i) * NY;
 {% for place in moving %}
@@ -503,6 +321,9 @@ controller_status controller_context(controller *c, const real context[NC]) {
 {% endfor %}
 {% for place in constants %}
       made.offset[i] += features[f] * row[{{ place }}];
+{% endfor %}
+{% for place in measured %}
+      made.W[i * NW + {{ loop.index0 }}] += features[f] * row[{{ place }}];
 {% endfor %}
       for (int j = 0; j < NU; j++) B[i * NU + j] += features[f] * row[NY - NU + j];
     }
@@ -518,9 +339,12 @@ controller_status controller_context(controller *c, const real context[NC]) {
   }
 {% endif %}
   if (!all_finite(A, NA * NA) || !all_finite(B, NA * NU)) return CONTROLLER_NOT_FINITE;
-  if (!stationary_gain(A, B, made.gain{{ ", made.lead" if integrated_names }})) return CONTROLLER_NO_GAIN;
+{% if hedged %}
+  covariances(features, C);
+{% endif %}
+  if (!stationary_gain(A, B, {{ "C, " if hedged }}made.gain{{ ", made.lead" if integrated_names }})) return CONTROLLER_NO_GAIN;
 {% if at_rest %}
-  if (!at_rest(made.A, made.B, {{ "made.offset" if has_constant else "ZERO" }}, {{ "made.target" if target_names else "0" }}, made.x0, made.u0)) return CONTROLLER_NOT_HELD;
+  if (!find_rest(&made)) return CONTROLLER_NOT_HELD;
 {% endif %}
 {% if root is not defined %}
   if (!(score(features, A, B, &made) <= (real)FAR)) return CONTROLLER_OUTSIDE_DATA;
@@ -529,6 +353,7 @@ controller_status controller_context(controller *c, const real context[NC]) {
   *c = made;
   return CONTROLLER_OK;
 }
+{% endif %}
 {% if target_names %}
 
 controller_status controller_target(controller *c, const real target[NR]) {
@@ -536,37 +361,47 @@ controller_status controller_target(controller *c, const real target[NR]) {
   if (!all_finite(target, NR)) return CONTROLLER_NOT_FINITE;
   if (c->ready) {
     if (!at_rest(c->A, c->B, {{ "c->offset" if has_constant else "ZERO" }}, target, x0, u0)) return CONTROLLER_NOT_HELD;
-{% if integrated_names %}
-    for (int i = 0; i < NQ; i++)
-      for (int j = 0; j < NX; j++) c->integral[i] += c->lead[i * NX + j] * (c->x0[j] - x0[j]);
+{% if measured_names %}
+    copy(x0, c->x_base, NX);
+    copy(u0, c->u_base, NU);
+    displaced(c, c->w, x0, u0);
 {% endif %}
-    copy(x0, c->x0, NX);
-    copy(u0, c->u0, NU);
+    rest_at(c, x0, u0);
   }
   copy(target, c->target, NR);
   return CONTROLLER_OK;
 }
 {% endif %}
 
-controller_status controller_step(controller *c, const real y[NX], real u[NU]) {
-  real asked[NU]{{ ", away[NQ]" if integrated_names }};
+controller_status controller_step(controller *c, const real y[NM], real u[NU]) {
+  real x[NX{{ " + NW" if measured_names }}], asked[NU]{{ ", away[NQ]" if integrated_names }}{{ ", x0[NX], u0[NU]" if measured_names }};
 {% if integrated_names %}
   int winds_up = 0;
 {% endif %}
-  if (!c->ready || !all_finite(y, NX)) { /* the last input, at first 0 */
+  if (!c->ready || !all_finite(y, NM)) { /* the last input, at first 0 */
     copy(c->input, u, NU);
     return c->ready ? CONTROLLER_NOT_FINITE : CONTROLLER_NOT_READY;
   }
+  for (int i = 0; i < NM; i++) x[PLACE[i]] = y[i];
+{% if past %}
+  for (int i = 0; i < NP; i++) /* at first as if it had been at rest, without inputs; newer ones come first */
+    x[PAST[i]] = c->remembers ? c->last[BEFORE[i]] : BEFORE[i] < NX ? x[BEFORE[i]] : 0;
+{% endif %}
+{% if measured_names %}
+  copy(x + NX, c->w, NW);
+  displaced(c, c->w, x0, u0);
+  rest_at(c, x0, u0);
+{% endif %}
 {% if integrated_names %}
   for (int i = 0; i < NQ && !c->begun; i++) {
     c->integral[i] = 0;
-    for (int j = 0; j < NX; j++) c->integral[i] += c->lead[i * NX + j] * (y[j] - c->x0[j]);
+    for (int j = 0; j < NX; j++) c->integral[i] += c->lead[i * NX + j] * (x[j] - c->x0[j]);
   }
   c->begun = 1;
 {% endif %}
   for (int i = 0; i < NU; i++) {
     asked[i] = c->u0[i];
-    for (int j = 0; j < NX; j++) asked[i] += c->gain[i * NA + j] * (y[j] - c->x0[j]);
+    for (int j = 0; j < NX; j++) asked[i] += c->gain[i * NA + j] * (x[j] - c->x0[j]);
 {% if integrated_names %}
     for (int j = 0; j < NQ; j++) asked[i] += c->gain[i * NA + NX + j] * c->integral[j];
 {% endif %}
@@ -576,7 +411,7 @@ controller_status controller_step(controller *c, const real y[NX], real u[NU]) {
     return CONTROLLER_NOT_FINITE;
   }
 {% if integrated_names %}
-  for (int j = 0; j < NQ; j++) away[j] = y[INTEGRATED[j]] - c->target[ITS_TARGET[j]];
+  for (int j = 0; j < NQ; j++) away[j] = x[INTEGRATED[j]] - c->target[ITS_TARGET[j]];
 {% endif %}
   c->saturated = 0;
   for (int i = 0; i < NU; i++) {
@@ -592,6 +427,11 @@ controller_status controller_step(controller *c, const real y[NX], real u[NU]) {
   }
 {% if integrated_names %}
   for (int j = 0; !winds_up && j < NQ; j++) c->integral[j] += away[j];
+{% endif %}
+{% if past %}
+  copy(x, c->last, NX);
+  copy(u, c->last + NX, NU);
+  c->remembers = 1;
 {% endif %}
   return CONTROLLER_OK;
 }
