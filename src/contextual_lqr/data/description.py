@@ -64,7 +64,8 @@ class Quantity:
 
     A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state
     or input, if it is given. An output that `wraps` begins anew after so much, as an encoder does.
-    A context that `varies` may change during an episode.
+    A context that `varies` may change during an episode. A state that is `measured` is a
+    disturbance, of [measured]: known when acting, not controlled.
     """
 
     name: str
@@ -75,6 +76,7 @@ class Quantity:
     scale: float | None = None
     wraps: float | None = None
     varies: bool = False
+    measured: bool = False
 
     @property
     def size(self) -> float | None:
@@ -195,6 +197,11 @@ class FleetDescription:
     def state_names(self) -> tuple[str, ...]:
         """The states in the order of x."""
         return tuple(one.name for one in self.states)
+
+    @property
+    def measured_names(self) -> tuple[str, ...]:
+        """The disturbances: states that are known when acting, and not controlled."""
+        return tuple(one.name for one in self.states if one.measured)
 
     @property
     def input_names(self) -> tuple[str, ...]:

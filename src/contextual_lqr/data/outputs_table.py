@@ -54,7 +54,7 @@ class States(NamedTuple):
 def read_states(file: FleetFile, given: History | None) -> States:
     """[states], [measured] and [outputs]; the history `given`, if any, is the one."""
     plain = file.quantities("states")
-    disturbances = file.quantities("measured")
+    disturbances = tuple(replace(one, measured=True) for one in file.quantities("measured"))
     outputs = file.quantities("outputs", but=_KEYS)
     fixed = tuple(one for one in outputs if one.constant)
     outputs = tuple(one for one in outputs if not one.constant)
@@ -65,7 +65,7 @@ def read_states(file: FleetFile, given: History | None) -> States:
     tables = dict.fromkeys((one.name for one in plain), "states")
     tables |= dict.fromkeys((one.name for one in disturbances), "measured")
     tables |= dict.fromkeys((one.name for one in fixed + outputs), "outputs")
-    equations = {one.name: one.name for one in (*disturbances, *declared) if one.constant}
+    equations = {one.name: one.name for one in declared if one.constant}
     equations |= {one.name: one.name for one in disturbances}
     states, lags = list(declared), [(one.name, 0) for one in declared]
     history = None
