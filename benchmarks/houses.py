@@ -93,8 +93,16 @@ def _features(row: dict[str, str]) -> list[float]:
     return [1.0, float(when), float(size)]
 
 
-def log(houses: Houses, steps: int, rng: np.random.Generator) -> clqr.Trajectory:
-    """The episodes of all houses under their thermostats: states (n, steps - 1, 7), heat."""
+class Logs(NamedTuple):
+    """What thermostats, thermometers and weather stations wrote, (steps + 1, n) each."""
+
+    readings: Array  # °C
+    heats: Array  # kW
+    outside: Array  # °C
+
+
+def thermostats(houses: Houses, steps: int, rng: np.random.Generator) -> Logs:
+    """All houses under their thermostats, from midnight on."""
     n = len(houses.A)
     x = houses.present * START
     phase, drift = rng.uniform(0, 24, n), rng.normal(0, 1, n)
@@ -109,11 +117,23 @@ def log(houses: Houses, steps: int, rng: np.random.Generator) -> clqr.Trajectory
         x = np.einsum("nij,nj->ni", houses.A, x)
         x += houses.B * heats[t, :, None] + houses.E * outside[t, :, None]
         x += NOISE * houses.present * rng.normal(size=(n, 5))
-    columns = [np.ones((steps - 1, n)), outside[2:] / 10]
-    columns += [readings[2 - lag : steps + 1 - lag] - TARGET for lag in range(3)]
-    columns += [heats[2 - lag : steps + 1 - lag] for lag in (1, 2)]
+    return Logs(readings, heats, outside)
+
+
+def trajectory(logs: Logs) -> clqr.Trajectory:
+    """The same as episodes of our own state, made by hand: states (n, steps - 1, 7), heat."""
+    readings, heats, outside = logs
+    end, n = readings.shape
+    columns = [np.ones((end - 2, n)), outside[2:] / 10]
+    columns += [readings[2 - lag : end - lag] - TARGET for lag in range(3)]
+    columns += [heats[2 - lag : end - lag] for lag in (1, 2)]
     states = np.stack(columns, axis=-1).transpose(1, 0, 2)
-    return clqr.Trajectory(states, heats[2:steps].T[..., None])
+    return clqr.Trajectory(states, heats[2 : end - 1].T[..., None])
+
+
+def log(houses: Houses, steps: int, rng: np.random.Generator) -> clqr.Trajectory:
+    """The episodes of all houses under their thermostats."""
+    return trajectory(thermostats(houses, steps, rng))
 
 
 def new_decoder() -> clqr.Decoder:
@@ -136,68 +156,81 @@ def contexts_of(houses: Houses) -> list[dict[str, float]]:
     return [{"built": float(row[1]), "size": float(row[2])} for row in houses.features]
 
 
-def exact_costs(houses: Houses, gains: Array) -> Array:
+def exact_costs(
+    houses: Houses,
+    gains: Array,
+    weather: Array | None = None,
+    history: tuple[int, int] = (3, 2),
+    seen: Array | None = None,
+) -> Array:
     """The expected cost of each controller on its true house, by second moments.
 
-    ζ: five masses, three readings, two inputs, 1; temperatures less 20 °C.
+    ζ: five masses, the last readings, the last inputs, 1; temperatures less 20 °C. `history` has
+    how many readings and inputs the controller remembers, `seen` its state at each step from ζ,
+    (H-1, d, ζ), if it is not our own state. `weather` is °C at each step, constant unless given.
     """
-    n = len(houses.A)
-    step, noise = _open_loop(houses)
-    seen = np.zeros((d, 11))  # the controller's state, of ζ
-    seen[0, 10], seen[1, 10] = 1, OUTDOORS / 10
-    seen[range(2, 7), range(5, 10)] = 1
-    zeta = np.zeros((n, 11))
+    n, (q, r) = len(houses.A), history
+    size = 6 + q + r
+    outdoors = np.full(HORIZON - 1, OUTDOORS) if weather is None else weather
+    if seen is None:
+        seen = np.zeros((HORIZON - 1, 2 + q + r, size))
+        seen[:, 0, -1], seen[:, 1, -1] = 1, outdoors / 10
+        seen[:, range(2, 2 + q + r), range(5, 5 + q + r)] = 1
+    zeta = np.zeros((n, size))
     zeta[:, :5] = houses.present * (START - TARGET)
-    zeta[:, 5:8], zeta[:, 10] = START - TARGET, 1
+    zeta[:, 5 : 5 + q], zeta[:, -1] = START - TARGET, 1
     moment = zeta[:, :, None] * zeta[:, None]
     moment[:, 5, 5] += THERMOMETER**2
-    weight = np.zeros((n, 11, 11))
+    weight = np.zeros((n, size, size))
     weight[:, :5, :5] = houses.shown[:, :, None] * houses.shown[:, None]
     total = np.zeros(n)
     for t in range(HORIZON):
         total += np.einsum("nij,nij->n", weight, moment)
         if t == HORIZON - 1:
             break
-        K = gains[:, t] @ seen  # (n, 1, 11)
+        step, noise = _open_loop(houses, outdoors[t], q, r)
+        K = gains[:, t] @ seen[t]  # (n, 1, ζ)
         total += R[0, 0] * (K @ moment @ K.transpose(0, 2, 1))[:, 0, 0]
-        closed = step[:, :, :11] + step[:, :, 11:] @ K
+        closed = step[:, :, :size] + step[:, :, size:] @ K
         moment = closed @ moment @ closed.transpose(0, 2, 1) + noise
     return total
 
 
-def best_costs(houses: Houses) -> Array:
-    """The least expected cost of controllers that see all masses."""
+def best_costs(houses: Houses, weather: Array | None = None) -> Array:
+    """The least expected cost of controllers that see all masses, and know the weather."""
     n = len(houses.A)
-    step, noise = _open_loop(houses)
+    outdoors = np.full(HORIZON - 1, OUTDOORS) if weather is None else weather
     keep = [*range(5), 10]  # masses and 1
-    AB = step[:, keep][:, :, [*keep, 11]]
-    W = noise[:, keep][:, :, keep]
     x = np.concatenate([houses.present * (START - TARGET), np.ones((n, 1))], axis=1)
     stage = np.zeros((n, 7, 7))
     stage[:, :5, :5] = houses.shown[:, :, None] * houses.shown[:, None]
     P, spent = stage[:, :6, :6], np.zeros(n)
     stage[:, 6:, 6:] = R
-    for _ in range(HORIZON - 1):
+    for now in outdoors[::-1]:
+        step, noise = _open_loop(houses, now, 3, 2)
+        AB, W = step[:, keep][:, :, [*keep, 11]], noise[:, keep][:, :, keep]
         spent += np.einsum("nij,nij->n", P, W)
         M = stage + AB.transpose(0, 2, 1) @ P @ AB
         P = M[:, :6, :6] - M[:, :6, 6:] @ M[:, 6:, :6] / M[:, 6:, 6:]
     return np.einsum("ni,nij,nj->n", x, P, x) + spent
 
 
-def _open_loop(houses: Houses) -> tuple[Array, Array]:
-    """ζ' = step [ζ; u] + noise, and the covariance of that."""
-    n = len(houses.A)
-    step, enter = np.zeros((n, 11, 12)), np.zeros((n, 11, 6))
-    step[:, :5, :5], step[:, :5, 11] = houses.A, houses.B
+def _open_loop(houses: Houses, outdoors: float, q: int, r: int) -> tuple[Array, Array]:
+    """ζ' = step [ζ; u] + noise, and the covariance of that; q readings, r inputs."""
+    n, size = len(houses.A), 6 + q + r
+    step, enter = np.zeros((n, size, size + 1)), np.zeros((n, size, 6))
+    step[:, :5, :5], step[:, :5, -1] = houses.A, houses.B
     # 20 °C everywhere is left for outdoors: A 20 + E outdoors - 20
     level = TARGET * houses.present
-    rest = np.einsum("nij,nj->ni", houses.A, level) + houses.E * OUTDOORS - level
-    step[:, :5, 10] = houses.present * rest
+    rest = np.einsum("nij,nj->ni", houses.A, level) + houses.E * outdoors - level
+    step[:, :5, -2] = houses.present * rest
     enter[:, :5, :5] = NOISE * np.eye(5) * houses.present[:, None]
     step[:, 5] = np.einsum("ni,nij->nj", houses.shown, step[:, :5])
     enter[:, 5] = np.einsum("ni,nij->nj", houses.shown, enter[:, :5])
     enter[:, 5, 5] = THERMOMETER
-    step[:, 6, 5] = step[:, 7, 6] = 1
-    step[:, 8, 11] = step[:, 9, 8] = 1
-    step[:, 10, 10] = 1
+    step[:, range(6, 5 + q), range(5, 4 + q)] = 1
+    if r:
+        step[:, 5 + q, -1] = 1
+        step[:, range(6 + q, 5 + q + r), range(5 + q, 4 + q + r)] = 1
+    step[:, -1, -2] = 1
     return step, enter @ enter.transpose(0, 2, 1)

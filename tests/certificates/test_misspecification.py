@@ -281,6 +281,14 @@ def test_a_known_row_is_held_against_the_data() -> None:
     assert found.sentence.startswith("the known row of place is contradicted")
 
 
+def test_few_machines_contradict_a_known_row_too() -> None:
+    """Eight of them: how far machines spread cannot be told, but that all disagree can."""
+    fleet = machines(np.random.default_rng(11), 8, noise=np.array([0.01, 0.05]))
+    right, wrong = np.concatenate((LAW[0], SLOPE[0])), np.array([1.0, 0.21, 0, 0, 0, 0])
+    assert findings(fleet, known={0: right}) == []
+    assert [one.kind for one in findings(fleet, known={0: wrong})] == ["known row"]
+
+
 def test_a_known_row_without_noise_is_held_against_the_data() -> None:
     fleet = machines(np.random.default_rng(9), noise=np.array([0.0, 0.05]))
     right, wrong = np.concatenate((LAW[0], SLOPE[0])), np.array([1.0, 0.201, 0, 0, 0, 0])

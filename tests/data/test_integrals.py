@@ -101,6 +101,24 @@ def test_the_row_is_learnt_and_its_interval_holds_the_truth(tmp_path):
     assert np.mean(inside) >= 0.9
 
 
+def test_a_known_row_that_the_logs_contradict_is_not_trusted(tmp_path):
+    """Euler's rule for carts on stiff springs: their controllers are 17 % above the best."""
+    text = TEMPLATE.replace(LINE, '"position + 0.1 * velocity"')
+    fleet = clqr.fit(
+        clqr.FleetDescription.parse(text),
+        logs(tmp_path / "a.parquet", 3, spring=50.0),
+        alarm=False,
+        workers=1,
+    )
+    one, task = fleet.design({"mass": 2.0}, bounds=False), fleet.description
+    A, B = system(2.0, 0.5, 50.0, 0.1)
+    truth = clqr.LinearSystem(A, B[:, None], 1e-4 * np.outer([0.05, 1], [0.05, 1]))
+    paid = clqr.policy_cost(one.policy, truth, task.cost, task.start)
+    assert paid > 1.1 * clqr.optimal_cost(truth, task.cost, task.start)
+    assert one.verdict != "trust"
+    assert "the known row of state 1 is contradicted" in one.reason
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [

@@ -14,13 +14,14 @@ Here are the extreme costs found in that set; what is certain about them is in
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.machine import as_system
+from contextual_lqr.lqr.preview import Preview
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import cost_and_gradient, policy_cost_and_gradient
 from contextual_lqr.lqr.stationary import Cost, Policy, gains_of, policy_for
@@ -36,10 +37,11 @@ class PlausibleMachines:
 
     `triangles` are the T_i, one for each row or, k = 1, one for all; `reach` the s_i. Along a
     schedule, centre and T_i differ from step to step, X_i does not, and the T_i are no triangles.
+    With a forecast only the centre does: the axis of steps of the T_i is then 1.
     """
 
     centre: Float[Array, "n *steps d y"]
-    triangles: Float[Array, "n *steps k q y"]
+    triangles: Float[Array, "n *stages k q y"]
     reach: Float[Array, " d"]
     joint: bool
     cost: Cost
@@ -51,6 +53,10 @@ class PlausibleMachines:
         assert isinstance(self.cost, QuadraticCost)
         return self.cost
 
+    def ahead(self, preview: Preview) -> PlausibleMachines:
+        """The same machines with what is forecast for each step."""
+        return replace(self, centre=preview.over(self.centre), triangles=self.triangles[:, None])
+
     @property
     def varying(self) -> bool:
         """Whether [A, B] differs from step to step."""
@@ -61,7 +67,7 @@ class PlausibleMachines:
         return array if self.varying else array[:, None]
 
     @property
-    def grams(self) -> Float[Array, "n *steps k y y"]:
+    def grams(self) -> Float[Array, "n *stages k y y"]:
         """Y_i: a step moves row i by ξ_i with ξ_i² ≤ s_i² yᵀ Y_i y."""
         return np.asarray(self.triangles.swapaxes(-1, -2) @ self.triangles)
 
@@ -129,6 +135,8 @@ class PlausibleMachines:
             J, dA, dB = -J, -dA, -dB
         with np.errstate(over="ignore", invalid="ignore"):
             dM = np.concatenate((dA, dB), -1)
+            if self.varying and self.triangles.shape[1] == 1:  # the T_i of all steps
+                dM = dM.sum(1, keepdims=True)
             g = self.reach[:, None] * _rows_times(dM, self.triangles.swapaxes(-1, -2))
             g = g.sum(1) if self.varying else g
         return np.asarray(J), np.where(np.isfinite(g), g, 0.0)

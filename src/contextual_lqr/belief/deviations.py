@@ -36,6 +36,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from scipy.special import chdtrc, chdtri, fdtrc, fdtri
 
+from contextual_lqr.belief.log_det_barrier import least_quadratic, log_det
 from contextual_lqr.belief.machine_factors import (
     noise_factor,
     solve_lower,
@@ -86,8 +87,8 @@ def estimate_deviations(
 
     `robust` sets aside machines far beyond the others. `shrinkage` is κ, how many machines the
     prior of S_r is worth. `changing` are machines whose context changes. A row of `known` that is
-    finite is the true θ_r: S_r is 0 unless the data contradict it. Rows to `skip` have S_r = 0
-    untested. Of many machines, `rng` draws some.
+    finite is the true θ_r: S_r is 0 unless the data contradict it. Rows to `skip` have S_r = 0,
+    and if they are known they are untested. Of many machines, `rng` draws some.
     """
     constant = len(factors)
     N = constant + (0 if changing is None else len(changing))
@@ -104,12 +105,17 @@ def estimate_deviations(
     X = some.X
     theta, S, variances = np.zeros((d, p)), np.zeros((d, y, y)), np.zeros(d)
     degrees, p_values = np.full(d, np.inf), np.ones(d)
+    basis = _directions(some.R) * np.sqrt(len(some.R))
+    turned = some.R @ basis
     for r in range(d):
         given = known is not None and bool(np.isfinite(known[r]).all())
         design, f = X, some.F[:, :, r]
         if known is not None and given:
             design, f = X[:, :, :0], f - X @ known[r]
-        row = _Row(some.R, design, f, float(some.rss[:, r].sum()), some.told, some.spare)
+        row = _Row(turned, basis, design, f, float(some.rss[:, r].sum()), some.told, some.spare)
+        if known is not None and given and skip is not None and skip[r]:
+            theta[r], variances[r] = known[r], row.variance_of_known
+            continue
         fit, p_values[r] = row.one_law()
         if p_values[r] < _LEVEL and not (skip is not None and skip[r]):
             deviating, heaviness = row.fit(shrinkage, robust)
@@ -164,9 +170,18 @@ class _Row:
     """The regression of one row r of [A, B] on the factors of many machines."""
 
     def __init__(
-        self, R: Array, X: Array, f: Array, rss: float, sizes: Array, spare: Array
+        self,
+        turned: Array,
+        basis: Array,
+        X: Array,
+        f: Array,
+        rss: float,
+        sizes: Array,
+        spare: Array,
     ) -> None:
-        self.R, self.X, self.f, self.rss = R, X, f, rss
+        # What no machine has shown cannot be seen to deviate; in these directions ΣR_iᵀR_i = N I.
+        self.turned, self.basis = turned, basis
+        self.X, self.f, self.rss = X, f, rss
         self.sizes = sizes
         # Independent columns only: then REML needs no prior, and Q is orthonormal.
         self.columns = _directions(X)
@@ -177,14 +192,17 @@ class _Row:
         self.floor = max(_NOISELESS**2 * size, float(np.finfo(float).tiny))
         # From a T too large Fisher's steps are those of EM; from one too small they overshoot.
         self.large = 1e2
-        # What no machine has shown cannot be seen to deviate; in these directions ΣR_iᵀR_i = N I.
-        self.basis = _directions(R) * np.sqrt(len(R))
-        self.turned = R @ self.basis
+
+    @property
+    def variance_of_known(self) -> float:
+        """σ² of a row of which nothing is to be learnt: f has its law taken away."""
+        freedom = max(self.between + self.within, 1.0)
+        return max((self.rss + float(np.square(self.f).sum())) / freedom, self.floor)
 
     def one_law(self) -> tuple[_Fit, float]:
         """The fit if S = 0, and the p-value of that (-1 if nothing is spare to test it with)."""
         k = self.basis.shape[1]
-        at = self._pass(np.zeros((k, k)), np.ones(len(self.R)))
+        at = self._pass(np.zeros((k, k)), np.ones(len(self.f)))
         left = float(np.square(at.residuals).sum())
         if self.between <= 0:
             return at, 1.0
@@ -192,12 +210,12 @@ class _Row:
             return at, -1.0
         noise = max(self.rss / self.within, self.floor)
         ratio = left / self.between / noise
-        self.large = max(left / noise / len(self.R), 1.0)
+        self.large = max(left / noise / len(self.f), 1.0)
         return at, float(fdtrc(self.between, self.within, ratio))
 
     def fit(self, shrinkage: float, robust: bool) -> tuple[_Fit, float]:
         """T by restricted maximum likelihood, and the degrees of its tails."""
-        ones = np.ones(len(self.R))
+        ones = np.ones(len(self.f))
         degrees = np.inf
         at = gaussian = self._maximise(self.large * np.eye(self.basis.shape[1]), ones, shrinkage)
         for _ in range(_ROUNDS if robust else 0):
@@ -209,14 +227,14 @@ class _Row:
             return gaussian, degrees
         lam, z = self._spectra(at)
         distances = (np.square(z) / (1 + lam)).sum(1) * (1 - 2 / degrees)
-        weights = _weights(distances, self.sizes, degrees, len(self.R))
+        weights = _weights(distances, self.sizes, degrees, len(self.f))
         if (weights == 1).all():
             return gaussian, degrees
         return self._maximise(at.T / (1 - 2 / degrees), weights, shrinkage), degrees
 
     def _reweight(self, at: _Fit, degrees: float, shrinkage: float) -> _Fit:
         """EM for the Student distribution, its weights relative to their mean (van Dyk 1997)."""
-        weights = np.ones(len(self.R))
+        weights = np.ones(len(self.f))
         for _ in range(_PASSES):
             before, weights = weights, _student(*self._spectra(at), degrees)[1]
             weights /= weights.mean()
@@ -241,14 +259,14 @@ class _Row:
         """Fisher scoring over positive definite T, halving a step that does not gain."""
 
         def objective(at: _Fit) -> float:
-            return at.minus_2_log_likelihood - shrinkage * _log_det(at.T)
+            return at.minus_2_log_likelihood - shrinkage * log_det(at.T)
 
         at = self._pass(T, weights, shrinkage)
         for _ in range(passes):
             root = at.U @ square_root(at.T)
             here = root @ root.T  # not U T Uᵀ, in which sizes that differ much cancel
             try:
-                step = _minimise(here, at.g, at.H, shrinkage) - here
+                step = least_quadratic(here, at.g, at.H, shrinkage) - here
             except np.linalg.LinAlgError:  # singular within rounding: single rows, fitted exactly
                 return at
             decrement = float(step.ravel() @ at.H @ step.ravel())
@@ -276,7 +294,8 @@ class _Row:
         R, X, f = both[:, :, :k], both[:, :, k : k + p].reshape(N * q, p), both[:, :, -1]
         value = 2 * float(np.log(np.diagonal(L, axis1=1, axis2=2)).sum())
         U = np.linalg.qr(R.reshape(-1, k), mode="r") / np.sqrt(N)
-        R = np.linalg.solve(U.T, R.transpose(0, 2, 1))  # (N, k, q): coordinates U e
+        R = solve_lower(U.T[None], R.reshape(1, -1, k).transpose(0, 2, 1))[0]  # U e
+        R = np.ascontiguousarray(R.reshape(k, N, q).transpose(1, 0, 2))  # (N, k, q)
         W = R @ R.transpose(0, 2, 1)
         theta = np.zeros(0)
         if p:
@@ -311,46 +330,6 @@ def _directions(rows: Array) -> Array:
     _, s, turn = np.linalg.svd(np.linalg.qr(flat / sizes, mode="r"))
     keep = s > _RANK * s[0]
     return np.asarray(turn[: len(s)][keep].T / s[keep] / sizes[:, None])
-
-
-def _minimise(T: Array, g: Array, H: Array, barrier: float) -> Array:
-    """min over positive definite T' of g·(T' - T) + (T' - T) H (T' - T) / 2 - barrier log|T'|.
-
-    By Newton's method; the quadratic and the barrier are convex.
-    """
-    k = len(T)
-    i, j = np.tril_indices(k)
-    E = np.zeros((k * k, len(i)))  # vec of a symmetric matrix, from its lower triangle
-    E[i * k + j, np.arange(len(i))] = E[j * k + i, np.arange(len(i))] = 1
-    h, g = E.T @ H @ E, E.T @ g.ravel()
-    start, here = T, T
-
-    def value(at: Array) -> float:
-        t = (at - start)[i, j]
-        return float(g @ t + t @ h @ t / 2) - barrier * _log_det(at)
-
-    for _ in range(_PASSES):
-        half = solve_lower(np.linalg.cholesky(here), np.eye(k))
-        inverse = half.T @ half
-        slope = g + h @ (here - start)[i, j] - barrier * (E.T @ inverse.ravel())
-        curve = h + barrier * (E.T @ np.kron(inverse, inverse) @ E)
-        move = -np.linalg.lstsq(curve, slope, rcond=1e-14)[0]
-        gain = -float(slope @ move)
-        full = np.zeros((k, k))
-        full[i, j] = full[j, i] = move
-        share, now = 1.0, value(here)
-        while share > 1e-8 and not value(here + share * full) <= now - 0.1 * share * gain:
-            share /= 2
-        here = here + share * full if share > 1e-8 else here
-        if gain < 1e-12 or share <= 1e-8:
-            break
-    return here
-
-
-def _log_det(T: Array) -> float:
-    """log|T|, -inf unless T is positive definite."""
-    values = np.linalg.eigvalsh(T)
-    return float(np.log(values).sum()) if values[0] > 0 else -np.inf
 
 
 def _spectra(root: Array, f: Array) -> tuple[Array, Array]:

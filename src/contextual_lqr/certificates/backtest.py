@@ -37,12 +37,14 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import Belief
 from contextual_lqr.belief.population import Population
+from contextual_lqr.certificates.forecast import Forecast, previewed
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import findings_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.preview import Preview, best_costs, costs_of, foreseen
 from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty
-from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+from contextual_lqr.lqr.solve import policy_cost, solve
 from contextual_lqr.lqr.stationary import Cost, Policy, gains_of, policy_for
 
 HEDGES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
@@ -137,6 +139,7 @@ def backtest(
     *,
     trusted_excess: float = 0.02,
     own_steps: Sequence[int] = (),
+    forecast: Forecast | None = None,
 ) -> Backtest:
     """Leave each machine out in turn, and hold its certificate against its own data.
 
@@ -150,6 +153,8 @@ def backtest(
         The claimed excess up to which a controller is trusted.
     own_steps
         Numbers of steps of its own that each machine is given, besides none.
+    forecast
+        Of disturbances, by the places of their states, as for `certify_many`.
 
     Returns
     -------
@@ -165,6 +170,7 @@ def backtest(
     d = len(decoder.estimate)
     x = as_numbers("start", start, "(d,)", 1)
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
+    x, preview = previewed(decoder, cost, x, forecast)
     if population is None or store is None or len(store) < 2:
         raise InputError("a backtest leaves machines out: it needs two at least, kept apart")
     steps = [as_count("own_steps", one) for one in own_steps]
@@ -172,7 +178,7 @@ def backtest(
     if len(chosen) > _MACHINES:  # a sample of them shows as much
         chosen = np.sort(np.random.default_rng(0).choice(len(store), _MACHINES, replace=False))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        task = _Backtest(decoder, population, cost, x, chosen)
+        task = _Backtest(decoder, population, cost, x, chosen, preview)
         found = task.tried(task.others)
         counted = len(chosen) >= FEWEST
         score = np.where(found.excess <= found.claimed, 1.0, found.excess / found.claimed)
@@ -225,15 +231,17 @@ class _Backtest:
         cost: Cost,
         start: Float[Array, " d"],
         chosen: Array,
+        preview: Preview | None,
     ) -> None:
         self.population, self.cost, self.start, self.chosen = population, cost, start, chosen
-        self.findings = findings_of(decoder, cost)
+        self.preview = preview
+        self.findings = findings_of(decoder, cost, preview.states if preview else ())
         self.law = decoder.law(population.factors.maps[chosen])
         self.others = self._believed(population.others(chosen))
         self.truths = self._believed(population.own(chosen), own=True).draw(
             _DRAWS, np.random.default_rng(1)
         )
-        self.best = np.asarray(optimal_cost(self.truths, cost, start))
+        self.best = np.asarray(best_costs(self.truths, cost, start, preview))
         levels = HEDGES if population.deviating.any() else (0.0,)
         self.hedge = min(levels, key=self._loss)
 
@@ -245,15 +253,19 @@ class _Backtest:
 
     def tried(self, belief: MachineBelief) -> _Tried:
         """The policy for each machine by such a belief, on draws of it and of the truth."""
-        cost, x = self.cost, self.start
-        policy = hedged_policy(belief, cost, self.hedge)
+        cost, x, ahead = self.cost, self.start, self.preview
+        policy = hedged_policy(belief, cost, self.hedge, ahead)
         drawn = belief.draw(_DRAWS, np.random.default_rng(2))
-        on_draws, optimum = policy_cost(policy, drawn, cost, x), optimal_cost(drawn, cost, x)
+        on_draws, optimum = (
+            costs_of(policy, drawn, cost, x, ahead),
+            best_costs(drawn, cost, x, ahead),
+        )
         claims = relative_excess(np.asarray(on_draws), np.asarray(optimum))
-        predicted = np.asarray(policy_cost(policy, belief.system, cost, x))
-        missed, _ = unmodelled(self.findings, belief.system, gains_of(policy), cost, x, predicted)
+        expected = foreseen(belief.system, ahead)
+        predicted = np.asarray(policy_cost(policy, expected, cost, x))
+        missed, _ = unmodelled(self.findings, expected, gains_of(policy), cost, x, predicted)
         claimed = np.quantile(claims, QUANTILE, axis=0, method="higher") + missed
-        paid = np.asarray(policy_cost(policy, self.truths, cost, x))
+        paid = np.asarray(costs_of(policy, self.truths, cost, x, ahead))
         excess = relative_excess(paid, self.best).mean(0)
         return _Tried(policy, np.maximum(claimed, 1e-300), predicted, excess, paid.mean(0), drawn)
 
@@ -270,8 +282,8 @@ class _Backtest:
         return found
 
     def _loss(self, hedge: float) -> float:
-        policy = hedged_policy(self.others, self.cost, hedge)
-        paid = np.asarray(policy_cost(policy, self.truths, self.cost, self.start))
+        policy = hedged_policy(self.others, self.cost, hedge, self.preview)
+        paid = np.asarray(costs_of(policy, self.truths, self.cost, self.start, self.preview))
         return float(np.minimum(relative_excess(paid, self.best).mean(0), EXPLODED).mean())
 
     def _believed(self, found: Belief, own: bool = False) -> MachineBelief:
@@ -283,14 +295,16 @@ class _Backtest:
         return MachineBelief(found.means, found.covariances, noise, degrees, law.identified)
 
 
-def hedged_policy(belief: MachineBelief, cost: Cost, hedge: float) -> Policy:
+def hedged_policy(
+    belief: MachineBelief, cost: Cost, hedge: float, preview: Preview | None = None
+) -> Policy:
     """The policy that is best against machines which vary, by so much of the belief's doubt."""
     uncertainty = None
     if hedge:
-        uncertainty = record(
-            object.__new__(ModelUncertainty), covariances=hedge * belief.covariances
-        )
-    gains = gains_of(solve(belief.system, cost, uncertainty=uncertainty).policy)
+        doubt = belief.covariances if preview is None else belief.covariances[..., None, :, :, :]
+        uncertainty = record(object.__new__(ModelUncertainty), covariances=hedge * doubt)
+    expected = foreseen(belief.system, preview)
+    gains = gains_of(solve(expected, cost, uncertainty=uncertainty).policy)
     return policy_for(cost, np.where(np.isfinite(gains), gains, 0.0))
 
 

@@ -30,6 +30,12 @@ from contextual_lqr.certificates.certificate import (
 )
 from contextual_lqr.certificates.extrapolation import farthest, outside
 from contextual_lqr.certificates.fleet_check import fleet_check, without_check
+from contextual_lqr.certificates.forecast import (
+    Forecast,
+    by_place,
+    previewed,
+    require_staying,
+)
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
     FARTHER,
@@ -56,6 +62,7 @@ from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.moments import usual_moments
+from contextual_lqr.lqr.preview import foreseen
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
@@ -82,6 +89,7 @@ class CertificationTask:
         draws: int,
         bounds: bool,
         rng: np.random.Generator | None,
+        forecast: Forecast | Mapping[str, ArrayLike] | None = None,
     ) -> None:
         d = len(decoder.estimate)
         x = as_numbers("start", start, "(d,)", 1)
@@ -94,16 +102,22 @@ class CertificationTask:
         else:
             require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
+        names = [f"state {i + 1}" for i in range(d)] if states is None else list(states)
+        require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
+        ahead = by_place(forecast, names)
+        x, self.preview = previewed(decoder, cost, x, ahead)
         self.decoder, self.cost, self.start, self.bounds = decoder, cost, x, bool(bounds)
         known = None if noise is None else as_covariance("noise", noise, d)
         self.reach = row_radii(decoder, beta, delta, known)
+        if self.preview is not None:
+            variances = np.diagonal(self.reach.noise).copy()
+            variances[list(self.preview.states)] = 0.0
+            self.reach = self.reach.with_variances(variances)
         self.known = known
         m = cost.R.shape[-1]
         self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
-        names = [f"state {i + 1}" for i in range(d)] if states is None else list(states)
-        require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
         self.delta, self.draws, self.states = delta, as_count("draws", draws), names
-        self.check = fleet_check(decoder, cost, x)
+        self.check = fleet_check(decoder, cost, x, ahead)
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))
 
@@ -117,6 +131,8 @@ class CertificationTask:
         """Those of machines with these contexts, and the best controllers or those given."""
         matrices = self.decoder.context_map.matrices(contexts)
         named = one_by_one(contexts)
+        if self.preview is not None:
+            require_staying(self.decoder, matrices, self.preview)
         with np.errstate(over="ignore", invalid="ignore"):
             belief = self.decoder.machines(contexts, machine)
         certificates: list[Certificate] = []
@@ -131,6 +147,7 @@ class CertificationTask:
     def along(self, schedule: Schedule, machine: str | None) -> Certificate:
         """That of a machine whose context changes."""
         require(machine is None, "a schedule is for a machine never seen: leave out its label")
+        require(self.preview is None, "a schedule and a forecast cannot be had together yet")
         if not isinstance(self.cost, QuadraticCost):
             raise InputError("a schedule is of one episode, so its cost must be a QuadraticCost")
         steps = self.cost.horizon - 1
@@ -164,6 +181,8 @@ class CertificationTask:
             else plausible_schedules(decoder, G, belief, reach, self.delta, cost, x)
         )
         hedge, doubt = self.check.hedge, belief.covariances
+        if self.preview is not None:
+            machines, doubt = machines.ahead(self.preview), doubt[:, None]
         uncertainty = None
         if hedge:
             uncertainty = record(object.__new__(ModelUncertainty), covariances=hedge * doubt)
@@ -260,7 +279,7 @@ class CertificationTask:
             cost = cost.over(gains.shape[1] + 1)
         for i, beyond in enumerate(self.limits.beyond(*run)):
             rng = np.random.default_rng(self.seed)
-            drawn = belief[i].draw(self.draws, rng)
+            drawn = foreseen(belief[i].draw(self.draws, rng), self.preview)
             own = LinearPolicy(gains[i])
             met = saturation(own, drawn, cost, self.start, self.limits, QUANTILE, rng)
             found.append(counted(certificates[i], met, beyond))
@@ -294,8 +313,10 @@ class CertificationTask:
         for i in range(n):
             drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
             own = policy_for(self.cost, gains_of(policy)[i])
-            paid[i] = policy_cost(own, drawn, self.cost, self.start)
-            best[i] = optimal_cost(drawn, self.cost, self.start)
+            # Modes are those without the forecast: it pushes, and no one pushes it.
+            seen = foreseen(drawn, self.preview)
+            paid[i] = policy_cost(own, seen, self.cost, self.start)
+            best[i] = optimal_cost(seen, self.cost, self.start)
             unstable[i] = grows(drawn, gains_of(own), self.cost).mean()
         with np.errstate(invalid="ignore", divide="ignore"):
             ratio = (paid - best) / np.abs(best)

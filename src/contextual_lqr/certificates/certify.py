@@ -36,6 +36,7 @@ def certify(
     draws: int = 200,
     bounds: bool = True,
     rng: np.random.Generator | None = None,
+    forecast: Mapping[Any, ArrayLike] | None = None,
 ) -> Certificate:
     """The controller of the machine with this context, and how far to trust it.
 
@@ -51,7 +52,7 @@ def certify(
         The state in which episodes start.
     machine
         The label of a machine that has data of its own; without one, it was never seen.
-    noise, input_bounds, states, beta, delta, draws, bounds, rng
+    noise, input_bounds, states, beta, delta, draws, bounds, rng, forecast
         As for `certify_many`.
 
     Returns
@@ -65,7 +66,7 @@ def certify(
         If something does not fit together, or there are no data of such a machine.
     """
     task = CertificationTask(
-        decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng
+        decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng, forecast
     )
     if isinstance(context, Schedule):
         return task.along(context, machine)
@@ -87,6 +88,7 @@ def certify_many(
     draws: int = 200,
     bounds: bool = True,
     rng: np.random.Generator | None = None,
+    forecast: Mapping[Any, ArrayLike] | None = None,
     progress: Callable[[int], object] | None = None,
 ) -> list[Certificate]:
     """The certificates of many machines.
@@ -127,6 +129,11 @@ def certify_many(
         the time, and not certain. Those of a `StationaryCost` are always searched for.
     rng
         Where the draws come from; by default they are always the same.
+    forecast
+        How disturbances will change, by the names or the places of their states: a value for each
+        step of the episode, the first for now (that of `start` does not count). The controllers act
+        on what is to come. Such a state must be known to stay as it is but for that, and another
+        must be always 1.
     progress
         Told how many machines have been done since it was last called.
 
@@ -141,6 +148,6 @@ def certify_many(
         If something does not fit together, or there are no data of such a machine.
     """
     task = CertificationTask(
-        decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng
+        decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng, forecast
     )
     return task.all_of(contexts, machine, progress)

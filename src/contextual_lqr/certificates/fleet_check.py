@@ -15,6 +15,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import Backtest, backtest
+from contextual_lqr.certificates.forecast import Forecast
 from contextual_lqr.certificates.misspecification import Finding
 from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
@@ -43,18 +44,23 @@ class FleetCheck:
         return (-np.inf, -np.inf) if self.backtest is None else self.backtest.widening
 
 
-def fleet_check(decoder: Decoder, cost: Cost, start: Float[Array, " d"]) -> FleetCheck:
+def fleet_check(
+    decoder: Decoder, cost: Cost, start: Float[Array, " d"], forecast: Forecast | None = None
+) -> FleetCheck:
     """The check for this task; computed once, and kept until data come."""
     if decoder.store is None or len(decoder.store) < 2:
         return FleetCheck(None, ())
     parts = (cost.Q, cost.R, start) if cost.N is None else (cost.Q, cost.R, start, cost.N)
     still = cost.constant if isinstance(cost, StationaryCost) else ()
     task = b"".join(part.tobytes() for part in parts) + repr(still).encode()
+    for i, values in sorted((forecast or {}).items()):
+        task += b"".join(np.array(part, float).tobytes() for part in (i, values))
     kept = decoder.kept
     if ("check", task) not in kept:
-        kept["check", task] = FleetCheck(backtest(decoder, cost, start), findings_of(decoder, cost))
-    found: FleetCheck = kept["check", task]
-    return found
+        found = backtest(decoder, cost, start, forecast=forecast)
+        kept["check", task] = FleetCheck(found, findings_of(decoder, cost, forecast or ()))
+    check: FleetCheck = kept["check", task]
+    return check
 
 
 def without_check(decoder: Decoder) -> str | None:

@@ -59,6 +59,7 @@ Kind = Literal[
 ]
 
 LEVEL = 0.01
+_FREE = 10  # machines, beyond twice the rank, from which on their spread can be told
 
 
 @dataclass(frozen=True)
@@ -234,12 +235,13 @@ def _known_row(
     if p_value == 0 and free > 0 and law.rank and not found.exact[r]:
         p_value = float(fdtrc(law.rank, free, gain / law.rank / (least / free)))
     # Machines that differ make a fitted row stray further than noise does. Hotelling's T² asks
-    # whether the slopes Zᵀ(x' - Z θ) of the machines have mean zero, whatever their spread.
+    # whether the slopes Zᵀ(x' - Z θ) of the machines have mean zero, whatever their spread. Few
+    # machines cannot tell: there it is for the known row to be that of every machine.
     slopes = np.einsum("npj,nij,ni->np", G, Y, given)
     length = np.linalg.norm(slopes, axis=0)
     Q, kept = orthonormal((slopes / np.where(length > 0, length, 1.0))[None], slopes[None, :, :0])
     n, rank = len(slopes), int(kept.sum())
-    if n > rank > 0:
+    if n >= 2 * rank + _FREE and rank > 0:
         u = min(float((Q[0].sum(0) ** 2).sum()) / n, 1.0)
         ratio = (n - rank) / rank * u / max(1 - u, 1e-300)
         p_value = max(p_value, float(fdtrc(rank, n - rank, ratio)))

@@ -14,7 +14,7 @@ cost is also held against that with the whole input a step late.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -31,8 +31,12 @@ from contextual_lqr.lqr.stationary import Cost, StationaryCost, policy_for
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 
-def findings_of(decoder: Decoder, cost: Cost | None = None) -> tuple[Finding, ...]:
+def findings_of(
+    decoder: Decoder, cost: Cost | None = None, foreseen: Iterable[int] = ()
+) -> tuple[Finding, ...]:
     """What contradicts the model, beyond machines that differ if that is part of it.
+
+    Of `foreseen` states a forecast says how they change, and nothing else counts.
 
     Where one law will do for all machines, the tests are of that law, with all rows of the fleet: a
     law for each machine would take as many unknowns as a short episode has rows, and leave errors
@@ -54,7 +58,8 @@ def findings_of(decoder: Decoder, cost: Cost | None = None) -> tuple[Finding, ..
         kept["findings", both] = tuple(one for one in found if one.kind != "machines differ")
     found_before: tuple[Finding, ...] = kept.get(("findings", both), ())
     still = cost.constant if isinstance(cost, StationaryCost) else ()
-    return tuple(one for one in found_before if one.state not in still)
+    told_of = {*foreseen, *still}
+    return tuple(one for one in found_before if one.state not in told_of)
 
 
 def unmodelled(

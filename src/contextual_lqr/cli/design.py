@@ -21,6 +21,7 @@ from contextual_lqr.cli.schedules import along_schedule
 from contextual_lqr.cli.terminal import Console, Progress, print_text
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import design_many
+from contextual_lqr.data.forecast import read_forecast
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable
 from contextual_lqr.lqr.stationary import gains_of
@@ -39,6 +40,8 @@ def design(
     R: Annotated[str | None, cyclopts.Parameter(name="--R")] = None,
     target: str | None = None,
     integral: str | None = None,
+    measured: str | None = None,
+    forecast: OptionalFile = None,
     sweep: Literal["R"] | None = None,
     beta: Literal["regression", "determinant"] = "regression",
     delta: float = 0.05,
@@ -77,6 +80,10 @@ def design(
         Another target: name=value, or for an episode a table with a row a step.
     integral
         States without a steady error, where there is no horizon: names, or name=weight.
+    measured
+        What disturbances of [measured] are now, name=value; they are expected to stay so.
+    forecast
+        A table with a row a step: how they will change. The controller acts on what is to come.
     sweep
         R: try it 0.01 to 100 times as large, and draw to --output what inputs buy, a .png or .svg.
     beta
@@ -100,24 +107,30 @@ def design(
     """
     form = None if sweep else _format(as_json, csv, npz, output)
     if output is not None:
-        require_writable(output, [one for one in (fleet, contexts, schedule) if one is not None])
+        require_writable(
+            output, [one for one in (fleet, contexts, schedule, forecast) if one is not None]
+        )
     fitted = FittedFleet.load(fleet)
-    described = retuned_task(fitted.description, Q, R, target, horizon, integral)
+    described = retuned_task(fitted.description, Q, R, target, horizon, integral, measured)
     if integral is not None and described.horizon is not None:
         raise InputError("--integral is for machines that run on and on, without a horizon")
     _require_logs(fitted, fleet)
     options: Any = {"beta": beta, "delta": delta, "draws": draws, "bounds": not quick}
     options["rng"] = np.random.default_rng(seed)
     if schedule is not None:
-        if contexts is not None or machine is not None or sweep is not None:
+        if any(one is not None for one in (contexts, machine, sweep, forecast)):
             raise InputError("--schedule is for one machine never seen: leave out the others")
         along = along_schedule(fitted, described, schedule, context, horizon, **options)
         described, machines, certificates = along
     else:
         machines = chosen_machines(fitted, context, contexts, machine)
         if sweep is not None:
+            if forecast is not None:
+                raise InputError("--sweep knows no --forecast: leave one of them out")
             show_tradeoff(fitted, described, machines, draws, seed, as_json, output)
             return
+        if forecast is not None:
+            options["forecast"] = read_forecast(forecast, described)
         certificates = _certified(fitted, described, machines, **options)
     if form is None:
         show(fitted, described, machines, certificates, beta, delta, quick)

@@ -16,6 +16,7 @@ from contextual_lqr.cli.machines import Machines, shown
 from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import retuned
+from contextual_lqr.data.forecast import with_measured
 from contextual_lqr.data.targets import read_targets
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
@@ -29,8 +30,9 @@ def retuned_task(
     target: str | None,
     horizon: int | None,
     integral: str | None = None,
+    measured: str | None = None,
 ) -> FleetDescription:
-    """The fleet with the weights, target and horizon of these options, where they are given."""
+    """The fleet with the weights, target, horizon and disturbances that options give."""
     aim: dict[str, float] | Array | None = None
     if target is not None:
         named = "=" in target
@@ -39,6 +41,8 @@ def retuned_task(
     if integral is not None:
         listed = [name.strip() for name in integral.split(",")]
         sums = _named("integral", integral) if "=" in integral else listed
+    if measured is not None:
+        task = with_measured(task, _named("measured", measured))
     return retuned(task, _weights("Q", Q), _weights("R", R), aim, horizon, sums)
 
 

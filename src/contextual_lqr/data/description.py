@@ -199,6 +199,11 @@ class FleetDescription:
         return tuple(one.name for one in self.states)
 
     @property
+    def measured_names(self) -> tuple[str, ...]:
+        """The disturbances: states that are known when acting, and not controlled."""
+        return tuple(one.name for one in self.states if one.measured)
+
+    @property
     def input_names(self) -> tuple[str, ...]:
         """The inputs in the order of u."""
         return tuple(one.name for one in self.inputs)

@@ -16,10 +16,12 @@ from contextual_lqr.certificates.extrapolation import extrapolations
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.checks import as_numbers, as_symmetric, require, require_semi_definite
 from contextual_lqr.data.description import FleetDescription, Quantity
+from contextual_lqr.data.forecast import as_forecast, with_measured
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.deployment.task import Task
 from contextual_lqr.deployment.trial import tried
 from contextual_lqr.errors import InputError, UnsolvableError
+from contextual_lqr.lqr.problem import QuadraticCost
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 if TYPE_CHECKING:
@@ -37,10 +39,23 @@ def design_many(
     description: FleetDescription | None = None,
     cost: Cost | None = None,
     start: ArrayLike | None = None,
+    measured: Mapping[str, float] | None = None,
+    forecast: Mapping[str, ArrayLike] | None = None,
     **options: Any,
 ) -> list[Certificate]:
-    """Certificates for machines of a fitted fleet; where too many stand out, none is trusted."""
+    """Certificates for machines of a fitted fleet; where too many stand out, none is trusted.
+
+    `measured` and `forecast` are of disturbances: what they are now, or at each step.
+    """
     task = fitted.description if description is None else description
+    if start is not None:
+        task = replace(task, start=as_numbers("start", start, "(d,)", 1))
+    if isinstance(cost, QuadraticCost):
+        task = task.with_horizon(cost.horizon)
+    ahead = as_forecast(forecast, task)
+    if twice := sorted({*(measured or ())} & {*(ahead or ())}):
+        raise InputError(f"{twice[0]} is both measured and forecast: a forecast begins with now")
+    task = with_measured(task, measured or {})
     if not fitted.decoder.rows:
         raise InputError("the fleet has learnt from no log yet: fit one first")
     limits = None if task.runs_to_a_set_point and cost is None else task.input_bounds
@@ -48,14 +63,14 @@ def design_many(
         fitted.decoder,
         contexts,
         task.cost if cost is None else cost,
-        task.start if start is None else start,
+        task.start,
+        forecast=ahead,
         **{"beta": "regression", "input_bounds": limits, "states": task.state_names} | options,
     )
     if cost is None and task.runs_to_a_set_point:
-        x = as_numbers("start", task.start if start is None else start, "(d,)", 1)
         duty, labels = task.control_task(), options.get("machine") or [None] * len(found)
         pairs, hedge = zip(found, labels, strict=True), hedge_of(fitted, task)
-        found = [_held(fitted, duty, hedge, one, label, x) for one, label in pairs]
+        found = [_held(fitted, duty, hedge, one, label, task.start) for one, label in pairs]
     return doubted(fitted, found)
 
 

@@ -87,6 +87,8 @@ class FittedFleet(Displayed):
         cost: Cost | None = None,
         start: ArrayLike | None = None,
         machine: str | None = None,
+        measured: Mapping[str, float] | None = None,
+        forecast: Mapping[str, ArrayLike] | None = None,
         **options: Any,
     ) -> Certificate:
         """The controller of one machine, and how far to trust it.
@@ -102,6 +104,12 @@ class FittedFleet(Displayed):
             Another start than the fleet's.
         machine
             The label of a machine that has data of its own.
+        measured
+            What disturbances of `[measured]` are now, by name, if not what the fleet's start says.
+            They are expected to stay so.
+        forecast
+            What they will be, by name: a value for each step of the episode, the first for now. The
+            controller acts on what is to come.
         **options
             As for `certify_many`; `beta` is "regression" unless given.
 
@@ -110,7 +118,8 @@ class FittedFleet(Displayed):
         Certificate
             With the controller as its `policy`.
         """
-        return design_many(self, [context], cost=cost, start=start, machine=[machine], **options)[0]
+        told: dict[str, Any] = {"measured": measured, "forecast": forecast, "machine": [machine]}
+        return design_many(self, [context], cost=cost, start=start, **told, **options)[0]
 
     def merge(self, other: FittedFleet, *, allow_repeats: bool = False) -> None:
         """Take in everything that another fit of the same fleet has learnt.

@@ -12,8 +12,8 @@ from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.sampled_runs import Run
 
 _SAME = 1e-9  # relative
-_USUAL = 0.1  # of the range: steps are smaller, but for jumps
-_JUMP = 0.6  # of the range
+_USUAL = 0.1  # of the range: 95 % of the steps are smaller where jumps can be told
+_LEFT = 2.0  # usual steps: what a jump that begins anew lacks of the whole range
 
 
 def refuse_useless_outputs(about: FleetDescription, runs: Sequence[Run]) -> None:
@@ -45,8 +45,9 @@ def wrapping(about: FleetDescription, runs: Sequence[Run]) -> list[str]:
         steps = np.concatenate([np.diff(run.columns[one.name]) for run in runs])
         values = np.concatenate([run.columns[one.name] for run in runs])
         range_ = float(np.ptp(values))
-        jumps = np.abs(steps) > _JUMP * range_
         usual = float(np.quantile(np.abs(steps), 0.95)) if len(steps) else 0.0
+        # From one end of the range to the other, but for a usual step.
+        jumps = np.abs(steps) > range_ - _LEFT * usual
         if jumps.any() and usual < _USUAL * range_:
             said.append(
                 f"{one.name} jumps {np.count_nonzero(jumps)} times through its whole range of "

@@ -65,7 +65,7 @@ def read_states(file: FleetFile, given: History | None) -> States:
     tables = dict.fromkeys((one.name for one in plain), "states")
     tables |= dict.fromkeys((one.name for one in disturbances), "measured")
     tables |= dict.fromkeys((one.name for one in fixed + outputs), "outputs")
-    equations = {one.name: one.name for one in (*disturbances, *declared) if one.constant}
+    equations = {one.name: one.name for one in declared if one.constant}
     equations |= {one.name: one.name for one in disturbances}
     states, lags = list(declared), [(one.name, 0) for one in declared]
     history = None
