@@ -65,7 +65,7 @@ class Episode:
             self._inputs[-1] = frozen(u)
         if self._believed is not None and self._agent.region.holds(self._states[-1], x):
             last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
-            self._believed.update(self._context, last)
+            self._believed._learn_step(self._problem.context_matrix, last)
         self._states.append(x)
         if self._limit is not None and (np.abs(x) > self._limit).any():
             self._stopped = True
