@@ -47,7 +47,7 @@ format: .venv/lint.stamp
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CPP)
 
-BENCHMARKS := run growth optimism reproduce chain strategies fleets schedules pendulum double_pendulum certificate misfit unstable wrong_law
+BENCHMARKS := run growth optimism reproduce chain strategies fleets schedules pendulum double_pendulum stays_up certificate misfit unstable wrong_law
 
 bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages of docs/ about it
 	@for one in $(BENCHMARKS); do $(BENCH_BIN)/python benchmarks/$$one.py || exit 1; done

@@ -2,14 +2,17 @@
 
 Writes a section of docs/measured/accuracy.md.
 
-`python benchmarks/stays_up.py [seeds]`: 20 seeds a fleet unless told otherwise, from 170000; the
-rules were chosen on seeds 0 to 2059, and one was repaired on seeds from 110000.
+`python benchmarks/stays_up.py [seeds] [results.json]`: 20 seeds a fleet unless told otherwise, from
+180000; the rules were chosen on seeds 0 to 2059, and repaired on seeds from 110000 and 130000. Runs
+found in the file are not run again; with 0 seeds the section is written of these alone.
 """
 
+import json
 import os
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -23,19 +26,28 @@ from contextual_lqr.fleets import Fleet, true_system
 from contextual_lqr.parallel import in_parallel
 from contextual_lqr.planning.natural_scales import natural_scales
 
-FIRST_SEED, EPISODES, UNSEEN, SCALED_SEEDS = 170_000, 20, 20, 4
+Known, Adapt = Literal["nothing", "nominal", "incumbent"], Literal["step", "episode"]
+FIRST_SEED, EPISODES, UNSEEN, SCALED_SEEDS = 180_000, 20, 20, 4
 BAD, DEARER, OFF = 0.05, 0.1, 0.3
+SETTINGS: list[tuple[Known, Adapt]] = [
+    ("nothing", "step"),
+    ("nominal", "step"),
+    ("incumbent", "step"),
+    ("nothing", "episode"),
+    ("nominal", "episode"),
+    ("incumbent", "episode"),
+]
 LIMIT = 5.0  # times the largest coordinate of the start, where one plan is made an episode
 
 TEXT = f"""# An agent that stays up
 
-Written by `benchmarks/stays_up.py`: {EPISODES} episodes, each on another machine, of SEEDS seeds
-from {FIRST_SEED}, none of which was used to choose the rule. Known beforehand is *nothing* but
-cost, start and noise; or a *nominal* machine, the middle one with all that a step changes off by
-{OFF:.0%} up or down; or an *incumbent*, for each machine the best controller of another one whose
-context is {OFF:.0%} of the way to the middle. With one plan an *episode* and no incumbent, episodes
-end at {LIMIT:g} times the start. Regret in optimal costs over all episodes of a seed, median and
-worst:
+Written by `benchmarks/stays_up.py`: {EPISODES} episodes, each on another machine, of up to SEEDS
+seeds from {FIRST_SEED}, none of which was used to choose the rule. Known beforehand is *nothing*
+but cost, start and noise; or a *nominal* machine, the middle one with all that a step changes off
+by {OFF:.0%} up or down; or an *incumbent*, for each machine the best controller of another one
+whose context is {OFF:.0%} of the way to the middle. With one plan an *episode* and no incumbent,
+episodes end at {LIMIT:g} times the start. Regret in optimal costs over all episodes of a seed,
+median and worst, and of how many seeds if they were fewer:
 
 | fleet | step: nothing | nominal | incumbent | episode: nothing | nominal | incumbent |
 |---|---|---|---|---|---|---|
@@ -45,7 +57,7 @@ MORE = f"""
 *Largest*: the largest state with nothing known, planned at every step. *Dearer*: episodes with an
 incumbent that cost over {DEARER:.0%} more than the incumbent in the same noise, of all, step and
 episode. *Scaled*: the largest difference that states and inputs in units of 100 : 1 : 0.01 make to
-the regret of a seed ({SCALED_SEEDS} seeds, nothing known, step). *Trusted* are {UNSEEN} machines
+the regret of a seed (of so many seeds, nothing known, step). *Trusted* are {UNSEEN} machines
 never tried, by their certificates after the last episode, over all of these runs, and *bad* those
 of them that cost over {BAD:.0%} more than the best.
 
@@ -58,8 +70,8 @@ class Job(NamedTuple):
     """One agent."""
 
     name: str
-    known: Literal["nothing", "nominal", "incumbent"]
-    adapt: Literal["step", "episode"]
+    known: Known
+    adapt: Adapt
     scaled: bool
     seed: int
 
@@ -157,30 +169,54 @@ def regret(
 
 def main() -> None:
     """Run everything on all cores, and write the section."""
-    seeds = [FIRST_SEED + i for i in range(int(sys.argv[1]) if len(sys.argv) > 1 else 20)]
-    settings = [(k, a) for a in ("step", "episode") for k in ("nothing", "nominal", "incumbent")]
-    jobs = [Job(n, k, a, False, s) for n in HARD for k, a in settings for s in seeds]
-    jobs += [Job(n, "nothing", "step", True, s) for n in HARD for s in seeds[:SCALED_SEEDS]]
+    count = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    file = Path(sys.argv[2]) if len(sys.argv) > 2 else None
+    done: dict[Job, Run] = {}
+    if file is not None and file.exists():
+        for line in file.read_text(encoding="utf-8").splitlines():
+            job, found = json.loads(line)
+            done[Job(*job)] = Run(**found)
+    seeds = range(FIRST_SEED, FIRST_SEED + count)
+    jobs = [Job(n, k, a, False, s) for s in seeds for n in HARD for k, a in SETTINGS]
+    jobs += [Job(n, "nothing", "step", True, s) for s in seeds[:SCALED_SEEDS] for n in HARD]
+    jobs = [job for job in jobs if job not in done]
     work = in_parallel(run, jobs, int(os.environ.get("WORKERS", "2")))
-    done = dict(track(work, "playing", len(jobs)))
-    table, more = [TEXT.replace("SEEDS", str(len(seeds)))], [MORE]
+    for job, found in track(work, "playing", len(jobs)):
+        done[job] = found
+        if file is not None:
+            with file.open("a", encoding="utf-8") as lines:
+                lines.write(json.dumps([job, asdict(found)]) + "\n")
+    write_section("accuracy", "stays_up", section(done))
+
+
+def section(done: Mapping[Job, Run]) -> str:
+    """Both tables, of the runs that there are."""
+    most = len({job.seed for job in done})
+    table, more = [TEXT.replace("SEEDS", str(most))], [MORE]
     for name in HARD:
-        of = {k: [done[Job(name, *k, False, s)] for s in seeds] for k in settings}
-        regrets = [np.array([one.regret for one in of[k]]) for k in settings]
-        cells = [f"{np.median(each):.2g} / {each.max():.2g}" for each in regrets]
+        own = {job: found for job, found in done.items() if job.name == name}
+        plain = {job: found for job, found in own.items() if not job.scaled}
+        cells = []
+        for setting in SETTINGS:
+            each = [one.regret for job, one in plain.items() if (job.known, job.adapt) == setting]
+            seeds = f" ({len(each)})" if len(each) < most else ""
+            cells.append(f"{np.median(each):.2g} / {max(each):.2g}{seeds}" if each else "")
         table.append(f"| {name} | {' | '.join(cells)} |\n")
-        other = [done[Job(name, "nothing", "step", True, s)] for s in seeds[:SCALED_SEEDS]]
-        scaled = [abs(b.regret / a - 1) for a, b in zip(regrets[0], other, strict=False)]
-        with_it = of["incumbent", "step"] + of["incumbent", "episode"]
-        everyone = [one for each in of.values() for one in each] + other
-        trusted, bad = (sum(getattr(one, key) for one in everyone) for key in ("trusted", "bad"))
+        largest = [one.largest for job, one in plain.items() if job[1:3] == ("nothing", "step")]
+        with_it = [one for job, one in plain.items() if job.known == "incumbent"]
+        scaled = [
+            abs(one.regret / done[job._replace(scaled=False)].regret - 1)
+            for job, one in own.items()
+            if job.scaled
+        ]
+        trusted, bad = (sum(getattr(one, k) for one in own.values()) for k in ("trusted", "bad"))
         more.append(
-            f"| {name} | {max(one.largest for one in of['nothing', 'step']):.3g} | "
+            f"| {name} | {max(largest):.3g} | "
             f"{np.median([one.incumbents for one in with_it]):.2g} | "
             f"{sum(one.dearer for one in with_it)} of {len(with_it) * EPISODES} | "
-            f"{max(scaled):.1g} | {trusted} of {len(everyone) * UNSEEN} | {bad} |\n"
+            f"{max(scaled):.1g} ({len(scaled)}) | {trusted} of {len(own) * UNSEEN} | {bad} |\n"
         )
-    write_section("accuracy", "stays up", "".join(table + more))
+    return "".join(table + more)
 
 
 if __name__ == "__main__":

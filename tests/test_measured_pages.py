@@ -12,7 +12,7 @@ def test_every_section_has_its_benchmark() -> None:
         (page.stem, *ends)
         for page in PAGES
         for ends in re.findall(
-            r"^<!-- begin (\w+) -->$.*?^<!-- end (\w+) -->$", page.read_text("utf-8"), re.M | re.S
+            r"^<!-- begin (.+?) -->$.*?^<!-- end (.+?) -->$", page.read_text("utf-8"), re.M | re.S
         )
     ]
     assert all(begin == end for _, begin, end in marked)
@@ -20,6 +20,7 @@ def test_every_section_has_its_benchmark() -> None:
     written = [
         call
         for script in (ROOT / "benchmarks").glob("*.py")
-        for call in re.findall(r'write_section\("([\w-]+)", "(\w+)"', script.read_text("utf-8"))
+        for call in re.findall(r'write_section\("(.+?)", "(.+?)"', script.read_text("utf-8"))
     ]
     assert sorted(written) == sorted((page, name) for page, name, _ in marked)
+    assert all(re.fullmatch(r"[\w-]+", part) for pair in written for part in pair)

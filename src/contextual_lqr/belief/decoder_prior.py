@@ -54,8 +54,9 @@ def shrunk_about(decoder: Decoder, prior: Prior | None) -> Shrunk:
     level = np.broadcast_to(decoder.noise_level, (d,))
     sizes = decoder.regression.sizes if decoder.scales is None else decoder.scales[:d]
     level = np.where(level > 0, level, (level / sizes)[level > 0].min() * sizes)
-    each = [data[:, [*range(p), p + r]] for r in range(d)]
-    return shrink(np.stack(each), decoder.rows, prior, level)
+    each = np.empty((d, len(data), p + 1))  # [D, E_r] for every row r
+    each[..., :p], each[..., p] = data[:, :p], data[:, p:].T
+    return shrink(each, decoder.rows, prior, level)
 
 
 def _usual_matrix(decoder: Decoder) -> Float[Array, "p y"] | None:

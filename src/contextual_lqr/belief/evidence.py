@@ -166,7 +166,7 @@ class Digests:
         """
         digests = np.concatenate([some[:, -1] for some in beginnings])
         repeated, seen = self.known(digests), self.copy()
-        seen.add(digests)
+        seen._kept = _smallest(seen._kept, digests, LIMIT)
         known, place = np.zeros(len(digests), np.int64), 0
         for some in beginnings:
             own = slice(place, place := place + len(some))

@@ -189,15 +189,28 @@ class FleetData(PooledRows, Locked):
             fresh -= repeats
             groups = without_repeats(groups, known) if repeats else groups
         if groups:
-            states = [one.states.reshape(-1, one.states.shape[-1]) for _, one in groups]
-            limit = self._limit(*np.concatenate(states).T)
-            self._learn(context_map, *self._factored(rows_of(groups, G), limit), G.shape[1])
+            self._learn_groups(context_map, G, groups, labels)
             self.episodes += fresh
-            self._note(Logged.of_episodes(groups, G, limit))
             self._digests.add_episodes(beginnings)
-            if self._machines is not None:
-                self._machines.add_episodes(context_map, G, groups, labels, limit)
         self.repeats += repeats
+
+    def _learn_step(self, G: Float[Array, "p y"], step: Trajectory) -> None:
+        """Learn from a step of an episode that is still played, and told as a whole elsewhere."""
+        self._learn_groups(self.context_map, G[None], [alone(step)], [None])
+
+    def _learn_groups(
+        self,
+        context_map: ContextMap,
+        G: Float[Array, "n p y"],
+        groups: list[Group],
+        labels: Sequence[str | None],
+    ) -> None:
+        states = [one.states.reshape(-1, one.states.shape[-1]) for _, one in groups]
+        limit = self._limit(*np.concatenate(states).T)
+        self._learn(context_map, *self._factored(rows_of(groups, G), limit), G.shape[1])
+        self._note(Logged.of_episodes(groups, G, limit))
+        if self._machines is not None:
+            self._machines.add_episodes(context_map, G, groups, labels, limit)
 
     def update_rows(
         self,

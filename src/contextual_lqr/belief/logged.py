@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -110,7 +111,7 @@ class Logged:
         low, high = (np.clip(end, -edge, edge) for end in (self.low, self.high))
         return replace(self, low=low, high=high)
 
-    @property
+    @cached_property
     def G(self) -> Float[Array, "p y"]:
         """A usual |G|."""
         return middle_of(self.least, self.most)

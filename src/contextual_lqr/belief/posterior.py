@@ -29,11 +29,11 @@ class Posterior:
     """Θ̂ and R, the variance of each coordinate's noise, and the degrees of freedom of these.
 
     `row_variance` is what multiplies V⁻¹: the variance, or zero where the row of Θ is known. About
-    a prior V_r⁻¹ = W_rᵀW_r, and the degrees are those of each row.
+    a prior there is no R, but V_r⁻¹ = W_rᵀW_r, and the degrees are those of each row.
     """
 
     estimate: Float[Array, "d p"]
-    factor: Float[Array, "p p"]
+    factor: Float[Array, "p p"] | None
     variance: Float[Array, " d"]
     row_variance: Float[Array, " d"]
     noise: Float[Array, "d d"]
@@ -44,10 +44,9 @@ class Posterior:
     @classmethod
     def of(cls, decoder: Decoder, noise_level: Float[Array, " d"] | None = None) -> Posterior:
         """The posterior of what a decoder has learnt, its noise level or another assumed."""
-        factor = decoder.factor
         if decoder.prior is not None:
             return cls.about(decoder.shrunk, decoder, decoder.given_prior is not None)
-        estimate = decoder.estimate
+        factor, estimate = decoder.factor, decoder.estimate
         d, p = estimate.shape
         inverse = solve_triangle(factor, np.eye(p))
         # The rows less the unknowns they were spent on, tr(Σzzᵀ V⁻¹) = p - tr(Λ V⁻¹).
@@ -73,7 +72,7 @@ class Posterior:
         rows[list(decoder.known)] = 0.0
         return cls(
             found.theta,
-            decoder.factor,
+            None,
             found.variances,
             rows,
             np.diag(np.where(exact, 0.0, found.variances)),
@@ -82,12 +81,17 @@ class Posterior:
             found.W,
         )
 
+    @property
+    def _R(self) -> Float[Array, "p p"]:
+        assert self.factor is not None  # as always where there is no W
+        return self.factor
+
     @cached_property
     def deviations(self) -> Float[Array, "d p"]:
         """The standard deviation of each entry of Θ."""
         W = self.W
         if W is None:
-            W = solve_triangle(self.factor, np.eye(len(self.factor)), transposed=True)[None]
+            W = solve_triangle(self._R, np.eye(len(self._R)), transposed=True)[None]
         return np.asarray(np.sqrt(self.row_variance)[:, None] * np.linalg.norm(W, axis=1))
 
     def halves(self, G: Float[Array, "*batch p y"]) -> Float[Array, "*batch k p y"]:
@@ -108,7 +112,7 @@ class Posterior:
             free = self.W[self.row_variance > 0]
             return np.asarray(triangle(free.reshape(-1, p) / np.sqrt(max(len(free), 1))) @ G)
         flat = np.moveaxis(G, -2, 0).reshape(p, -1)  # one solve for all
-        half = solve_triangle(self.factor, flat, transposed=True)
+        half = solve_triangle(self._R, flat, transposed=True)
         return np.ascontiguousarray(np.moveaxis(half.reshape(p, *G.shape[:-2], y), 0, -2))
 
     def draw(
@@ -119,7 +123,7 @@ class Posterior:
         scale = np.sqrt(self.degrees / rng.chisquare(self.degrees, (n, d)))
         steps = rng.standard_normal((n, d, p)) * (np.sqrt(self.row_variance) * scale)[..., None]
         if self.W is None:
-            deviations = solve_triangle(self.factor, steps.reshape(-1, p).T).T.reshape(n, d, p)
+            deviations = solve_triangle(self._R, steps.reshape(-1, p).T).T.reshape(n, d, p)
         else:
             deviations = (steps[..., None, :] @ self.W)[..., 0, :]
         noise = scale[:, :, None] * self.noise * scale[:, None]

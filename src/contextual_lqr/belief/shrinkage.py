@@ -63,29 +63,15 @@ def shrink(
     """
     p, K = prior.theta.shape[1], prior.roots
     missing = max(p - factors.shape[1], 0)  # so that there are p directions in any case
-    factors = np.concatenate((factors, np.zeros((len(factors), missing, p + 1))), 1)
+    if missing:
+        factors = np.concatenate((factors, np.zeros((len(factors), missing, p + 1))), 1)
     D, E = factors[..., :p], factors[..., p]
     f = E - (D @ prior.theta[:, :, None])[..., 0]
     P, q, Qt = np.linalg.svd(D @ K, full_matrices=False)
     g = (f[:, None] @ P)[:, 0]
     rest = np.maximum(np.square(f).sum(1) - np.square(g).sum(1), 0.0)
     squares, ranks = np.square(q), K.any(1).sum(1)
-    v = np.square(level) if variances is None else variances
-    c = np.ones(len(v))
-    for _ in range(_ROUNDS):
-        spread = v[:, None] + c[:, None] * squares
-        share = c[:, None] * squares / spread
-        told = share.sum(1)
-        before = v, c
-        # ζ̂² = c² q² g² / spread²; what it leaves of g is v / spread of it.
-        explained = np.square(c[:, None] * q * g / spread).sum(1)
-        c = np.maximum((_WORTH + explained) / (_WORTH + told), 1.0)
-        if variances is None:
-            left = rest + np.square(v[:, None] * g / spread).sum(1)
-            v = (np.square(level) + left) / (1 + np.maximum(rows - told, 0.0))
-        moved = np.abs(np.log(v / before[0])) + np.abs(np.log(c / before[1]))
-        if moved.max(initial=0.0) < _SETTLED:
-            break
+    v, c = _likeliest(squares, g, rest, rows, np.square(level), variances)
     spread = v[:, None] + c[:, None] * squares
     share = c[:, None] * squares / spread
     told = share.sum(1)
@@ -100,3 +86,31 @@ def shrink(
     row_degrees = np.minimum(degrees / np.maximum(np.square(part), 1e-300), _CERTAIN)
     log_dets = np.log1p(c[:, None] * squares / v[:, None]).sum(1)
     return Shrunk(theta, W, v, degrees, row_degrees, log_dets, ranks.astype(float), told, c)
+
+
+def _likeliest(
+    squares: Float[Array, "d p"],
+    g: Float[Array, "d p"],
+    rest: Float[Array, " d"],
+    rows: float,
+    assumed: Float[Array, " d"],
+    variances: Float[Array, " d"] | None,
+) -> tuple[Float[Array, " d"], Float[Array, " d"]]:
+    """v and c, by repetition; `rest` is of the data what no direction reaches."""
+    v, c = assumed if variances is None else variances, np.ones(len(rest))
+    squares, g = np.ascontiguousarray(squares.T), np.ascontiguousarray(g.T)
+    for _ in range(_ROUNDS):
+        before = v, c
+        spread = v + c * squares
+        unspread = np.square(g / spread)
+        told = c * np.add.reduce(squares / spread, 0)
+        # ζ̂² = c² q² g² / spread²; what it leaves of g is v / spread of it.
+        explained = np.square(c) * np.add.reduce(squares * unspread, 0)
+        c = np.maximum((_WORTH + explained) / (_WORTH + told), 1.0)
+        if variances is None:
+            left = rest + np.square(v) * np.add.reduce(unspread, 0)
+            v = (assumed + left) / (1 + np.maximum(rows - told, 0.0))
+        moved = np.abs(np.log(v / before[0])) + np.abs(np.log(c / before[1]))
+        if moved.max(initial=0.0) < _SETTLED:
+            break
+    return v, c

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float, Int
 from numpy import ndarray as Array
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dposv
 
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.checks import as_numbers, record, require, shown
@@ -296,8 +296,9 @@ def _uncertainty(belief: MachineBelief, aversions: tuple[float, ...]) -> ModelUn
 
 
 def _inverse(Y: Array) -> Array:
-    """Y⁻¹ through its Cholesky factor; zero for inputs whose effect is known."""
+    """Y⁻¹ through its Cholesky factor; zero for inputs whose effect is known, or all if none is."""
     unknown = np.diagonal(Y) > 0
     sizes = np.sqrt(np.where(unknown, np.diagonal(Y), 1.0))
     unitless = Y / np.outer(sizes, sizes) + np.diag(np.where(unknown, 1e-12, 1.0))
-    return np.asarray(cho_solve(cho_factor(unitless), np.diag(unknown / sizes)) / sizes[:, None])
+    _, inverse, singular = dposv(unitless, np.diag(unknown / sizes))
+    return np.zeros_like(Y) if singular else np.asarray(inverse / sizes[:, None])

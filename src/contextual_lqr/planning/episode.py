@@ -82,7 +82,7 @@ class Episode:
                 self._own.add(self._states[-1], self._inputs[-1], x)
             elif self._believed is not None:
                 last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
-                self._believed.update(self._context, last)
+                self._believed._learn_step(self._problem.context_matrix, last)
         self._states.append(x)
         if self._limit is not None and (np.abs(x) > self._limit).any():
             self._stopped = True

@@ -20,7 +20,7 @@ from __future__ import annotations
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg.lapack import dposv
 
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import solve
@@ -47,7 +47,9 @@ def least_regret(
         return np.zeros(len(shape)), np.inf
     us, weighted = us[some], metrics[some] / whole[some, None, None]
     M = weighted.sum(0)
-    u = cho_solve(cho_factor(M), np.einsum("nij,nj->i", weighted, us))
+    _, u, singular = dposv(M, np.einsum("nij,nj->i", weighted, us))
+    if singular:
+        return np.zeros(len(shape)), np.inf
     off = us - u
     saved, left = float(u @ M @ u), float(np.einsum("ni,nij,nj->", off, weighted, off))
     if saved > 0:
