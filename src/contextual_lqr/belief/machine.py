@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import Any, Literal, overload
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import as_count, as_numbers, require
@@ -50,7 +50,7 @@ class MachineBelief(Displayed):
     degrees: Float[Array, "*machines d"]
     identified: bool = True
 
-    def __getitem__(self, member: int | slice) -> MachineBelief:
+    def __getitem__(self, member: int | slice | Int64[Array, " some"]) -> MachineBelief:
         """One machine of the batch, or some of them."""
         degrees = self.degrees if self.degrees.ndim == 1 else self.degrees[member]
         mean, covariances = self.mean[member], self.covariances[member]

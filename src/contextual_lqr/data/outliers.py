@@ -48,8 +48,7 @@ _USUAL = 0.01  # a machine whose own p-value is above is let in
 _MORE = 0.02  # of the machines: so many others may be let in at a time
 _ROUNDS = 20
 _ENOUGH = 1000  # machines of a reference: more would hardly change the law and the deviations
-_NOISE_TAILS = 10.0  # degrees of freedom at most: noise is not quite Gaussian
-_DEVIATION_TAILS = 20.0  # nor are deviations
+_DEGREES = 20.0  # of freedom at most: neither noise nor deviations are quite Gaussian
 _SMALLEST = 0.25  # of the usual deviations: none are smaller where an entry is
 _TAILS = 4.0  # degrees of freedom by which it is judged how machines deviate, bad ones among them
 _LIKELIER = 6.0  # by how much of 2 log L deviations in proportion must do better
@@ -229,9 +228,9 @@ class Outliers:
         y = tests[0].others.means.shape[-1]
         q = np.clip(rows, 1, y)[:, None]
         degrees = [
-            np.clip(len(one.population.factors) - y, 1.0, _DEVIATION_TAILS)
+            np.clip(len(one.population.factors) - y, 1.0, _DEGREES)
             if one.population.deviating.any()
-            else np.clip(one.population.factors.spare.sum(), 1.0, _NOISE_TAILS)
+            else np.clip(one.population.factors.spare.sum(), 1.0, _DEGREES)
             for one in tests
         ]
         return delta / q, np.asarray(fdtrc(q, degrees, delta / q))
