@@ -7,6 +7,7 @@ from contextual_lqr.belief.confidence import (
     PaperBeta,
 )
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.output_history import OutputController, OutputHistory, OutputMemory
 from contextual_lqr.belief.plots import plot_decoder
@@ -32,8 +33,11 @@ from contextual_lqr.checks import in_words as _in_words
 from contextual_lqr.context import (
     BlockContext,
     ContextMap,
+    Dynamics,
     FeatureContext,
+    FeatureDynamics,
     FunctionContext,
+    FunctionDynamics,
     Schedule,
 )
 from contextual_lqr.deployment.controller import Controller
@@ -95,12 +99,16 @@ __all__ = [
     "CostGradient",
     "Decoder",
     "DeterminantBeta",
+    "Dynamics",
+    "DynamicsBelief",
     "Episode",
     "FeatureContext",
+    "FeatureDynamics",
     "FittedFleet",
     "FleetDescription",
     "FormatError",
     "FunctionContext",
+    "FunctionDynamics",
     "GainSchedule",
     "InputError",
     "LinearPolicy",

@@ -1,9 +1,10 @@
 """The data of a fleet, as they come in: episodes and rows, each counted once, none half.
 
-Every step of every episode is one row of a linear regression, x' = Θ z + w with z = G [x; u]. All
-that the rows say is held in one triangular factor (`regression.py`), found by QR and never by
-forming zzᵀ; so the data of two sites merge by QR of the one factor on top of the other. What each
-machine has shown is kept apart as well (`fleet_machines.py`).
+Every step of every episode is one row of a linear regression, x' = Θ z + w with z = G [x; u] or, of
+dynamics that are not linear, z = φ(context, x, u). All that the rows say is held in one triangular
+factor (`regression.py`), found by QR and never by forming zzᵀ; so the data of two sites merge by QR
+of the one factor on top of the other. What each machine has shown is kept apart as well
+(`fleet_machines.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextual_lqr.belief.episodes import (
     Group,
     RowLabels,
     alone,
+    encoded,
     grouped,
     machine_labels,
     rows_of,
@@ -38,7 +40,7 @@ from contextual_lqr.belief.prior import Prior, as_scales, with_known_rows
 from contextual_lqr.belief.regression import as_known_rows, as_noise_level, as_regularisation
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import as_numbers, require
-from contextual_lqr.context import ContextMap, Schedule
+from contextual_lqr.context import ContextMap, Dynamics, Schedule
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import Trajectory
 
@@ -135,8 +137,10 @@ class FleetData(PooledRows, Locked):
             options: Any = {"machine": machine, "allow_repeats": allow_repeats}
             self.update_columns(context.contexts, *sides, episodes=1, changing=True, **options)
             return
+        groups = encoded(context_map, [context], [alone(trajectory)])
         G = context_map.matrix(context)[None]
-        self._learn_episodes(context_map, G, [alone(trajectory)], [machine], allow_repeats)
+        keys = context_map.keys([context], G)
+        self._learn_episodes(context_map, G, keys, groups, [machine], allow_repeats)
 
     @one_at_a_time
     def update_many(
@@ -160,27 +164,33 @@ class FleetData(PooledRows, Locked):
         allow_repeats
             As for `update`.
         """
-        groups = grouped(trajectories)
-        count = sum(len(members) for members, _ in groups)
+        played = grouped(trajectories)
+        count = sum(len(members) for members, _ in played)
         context_map = self.context_map
-        for members, group in groups:
+        for members, group in played:
             context_map = sized_for(context_map, group, f"trajectory {members[0]}")
         if not count and not len(contexts):
             return
+        if isinstance(context_map, Dynamics):
+            n = len(context_map.keys(contexts))
+            require(n == count, f"there are {count} trajectories, but {n} contexts")
+        groups = encoded(context_map, contexts, played)
         G = context_map.matrices(contexts)
         require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
         labels = machine_labels(machine, count, "trajectories")
-        self._learn_episodes(context_map, G, groups, labels, allow_repeats)
+        keys = context_map.keys(contexts, G)
+        self._learn_episodes(context_map, G, keys, groups, labels, allow_repeats)
 
     def _learn_episodes(
         self,
         context_map: ContextMap,
         G: Float[Array, "n p y"],
+        keys: Array,
         groups: list[Group],
         labels: Sequence[str | None],
         allow_repeats: bool,
     ) -> None:
-        beginnings = [episode_digests(G[where], one.states, one.inputs) for where, one in groups]
+        beginnings = [episode_digests(G[where], y, x[:, 1:]) for where, x, y in groups]
         digests = np.concatenate([some[:, -1] for some in beginnings])
         fresh, repeats = len(digests), 0
         if not allow_repeats:
@@ -189,14 +199,14 @@ class FleetData(PooledRows, Locked):
             fresh -= repeats
             groups = without_repeats(groups, known) if repeats else groups
         if groups:
-            states = [one.states.reshape(-1, one.states.shape[-1]) for _, one in groups]
+            states = [x.reshape(-1, x.shape[-1]) for _, x, _ in groups]
             limit = self._limit(*np.concatenate(states).T)
             self._learn(context_map, *self._factored(rows_of(groups, G), limit), G.shape[1])
             self.episodes += fresh
             self._note(Logged.of_episodes(groups, G, limit))
             self._digests.add_episodes(beginnings)
             if self._machines is not None:
-                self._machines.add_episodes(context_map, G, groups, labels, limit)
+                self._machines.add_episodes(context_map, keys, groups, labels, limit)
         self.repeats += repeats
 
     def update_rows(
@@ -296,7 +306,7 @@ class FleetData(PooledRows, Locked):
                 size = block_rows(len(columns))
                 blocks = (rows[:, i : i + size].T for i in range(0, count, size))
                 data, used, ignored = self._factored(blocks, limit)
-            y = [*states, *inputs]
+            y = table.moves
             logged = Logged.of_columns(y, chosen, context_map, contexts, limit)
             p = len(columns) - len(next_states)
             self._learn(context_map, data, used, ignored, p)

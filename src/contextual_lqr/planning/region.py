@@ -140,7 +140,8 @@ class FoundRegion(Region):
         if not fresh:
             return
         G, states = decoder.context_map.matrix(context), played.states[-fresh - 1 :]
-        rows = episode_rows(G, states, played.inputs[-fresh:])
+        y = np.concatenate((states[:-1], played.inputs[-fresh:]), -1)
+        rows = episode_rows(G, y, states[1:])
         size = np.abs(states / self.scales).max(1) / _EDGE
         # The least k with size <= 2^k, from 0 on.
         half, shells = np.frexp(np.maximum(size[:-1], size[1:]).clip(1.0, 2.0**_LAST))
