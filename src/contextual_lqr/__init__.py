@@ -68,8 +68,10 @@ from contextual_lqr.lqr.solve import (
 )
 from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
 from contextual_lqr.lqr.status import Status
+from contextual_lqr.lqr.target_cost import TargetCost
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
@@ -81,6 +83,7 @@ from contextual_lqr.planning import (
 from contextual_lqr.planning.agent import Agent, Output
 from contextual_lqr.planning.episode import Episode
 from contextual_lqr.planning.plan import Plan
+from contextual_lqr.planning.trajectory import TrajectorySolution, solve_trajectory
 
 __all__ = [
     "Agent",
@@ -133,9 +136,12 @@ __all__ = [
     "StationarySolution",
     "Status",
     "Strategy",
+    "TargetCost",
     "ThompsonSampling",
     "TimeVaryingSystem",
     "Trajectory",
+    "TrajectoryPolicy",
+    "TrajectorySolution",
     "UnsolvableError",
     "backtest",
     "certify",
@@ -154,6 +160,7 @@ __all__ = [
     "set_threads",
     "simulate",
     "solve",
+    "solve_trajectory",
     "trajectory_cost",
     "unexcited_directions",
 ]

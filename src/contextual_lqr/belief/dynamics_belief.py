@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,7 +15,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.machine import MachineBelief, as_system
-from contextual_lqr.checks import require
+from contextual_lqr.checks import as_covariance, as_numbers, require
 from contextual_lqr.context import Dynamics, FeatureDynamics
 from contextual_lqr.display import batch_fact
 from contextual_lqr.errors import InputError
@@ -60,6 +61,49 @@ class DynamicsBelief(MachineBelief):
         """A belief in the space of features, with these."""
         parts = (found.mean, found.covariances, found.noise, found.degrees, found.identified)
         return cls(*parts, dynamics=dynamics, context=context)
+
+    @classmethod
+    def known(
+        cls, dynamics: Dynamics, context: Any, theta: ArrayLike, noise: ArrayLike | None = None
+    ) -> DynamicsBelief:
+        """A machine whose Θ is known, (..., d, p), and the covariance (d, d) of its noise.
+
+        Parameters
+        ----------
+        dynamics : Dynamics
+            The features.
+        context
+            The machine's context; of a batch, a list of them.
+        theta : array_like, (d, p) or (n, d, p)
+            Its Θ; of a batch, one for each.
+        noise : array_like, (d, d), optional
+            The covariance of a step's noise; zero unless given.
+
+        Returns
+        -------
+        DynamicsBelief
+            With covariances of zero.
+        """
+        d = len(dynamics.state_names)
+        M = as_numbers("theta", theta, "(..., d, p)", 2)
+        p = dynamics.shape[0] if dynamics.shape is not None else M.shape[-1]
+        require(
+            M.shape[-2:] == (d, p) and M.ndim <= 3,
+            f"theta must have shape ({d}, {p}), or one more axis, not {M.shape}",
+        )
+        require(
+            M.ndim == 2 or (isinstance(context, Sequence) and len(context) == len(M)),
+            "a batch has a list of contexts, as long as theta",
+        )
+        W = np.zeros((d, d)) if noise is None else as_covariance("noise", noise, d)
+        return cls(
+            M,
+            np.zeros((*M.shape, p)),
+            W,
+            np.full(d, np.inf),
+            dynamics=dynamics,
+            context=context,
+        )
 
     def __getitem__(self, member: int | slice) -> DynamicsBelief:
         """One machine of the batch, or some of them."""

@@ -11,15 +11,16 @@ which costs P_rr of it: the hedge, Σ_t Σ_r w[t]_r φᵀΣ_rφ with w[t]_r = P[
 
 A backward pass models the cost-to-go about the path as c + 2vᵀδx + δxᵀPδx. With F = ΘJ, y = [x; u],
 
-    q = [Qe + Nr; Rr + Nᵀe] + Fᵀv + Jᵀ(Σ_r w_r Σ_r)φ              M = [Q N; Nᵀ R] + FᵀPF + Jᵀ(Σ_r w_r Σ_r)J
-    k = argmin 2q_uᵀk + kᵀHk within low ≤ u + k ≤ high              H = M_uu, its diagonal damped
+    q = [Qe + Nr; Rr + Nᵀe] + Fᵀv + JᵀSφ,   M = [Q N; Nᵀ R] + FᵀPF + JᵀSJ,   S = Σ_r w_r Σ_r
+    k = argmin 2q_uᵀk + kᵀHk within low ≤ u + k ≤ high,   H = M_uu with its diagonal damped
     K = -H⁻¹M_ux in the inputs that are free, 0 in those that press against a limit
-    P = M_xx + KᵀM_uuK + KᵀM_ux + M_xuK                                 v = q_x + Kᵀ(M_uu k + q_u) + M_xu k
+    P = M_xx + KᵀM_uuK + KᵀM_ux + M_xuK,   v = q_x + Kᵀ(M_uu k + q_u) + M_xu k
 
-(Gauss-Newton: the second derivatives of φ are left out, and M stays positive semi-definite.) The next
-path is that of u + αk + K δx, clipped, for the first α of 1, 1/2, 1/4 ... which lowers the cost and
-the hedge by enough of what the model expects, -(α 2q_uᵀk + α² kᵀM_uuk) summed over the steps. If none
-does, the damping grows, as in Levenberg-Marquardt: in proportion to the diagonal, which has no units.
+(Gauss-Newton: the second derivatives of φ are left out, and M stays positive semi-definite.) The
+next path is that of u + αk + K δx, clipped, for the first α of 1, 1/2, 1/4 ... which lowers the
+cost and the hedge by enough of what the model expects, -(α 2q_uᵀk + α² kᵀM_uuk) summed over the
+steps. If none does, the damping grows, as in Levenberg-Marquardt: in proportion to the diagonal,
+which has no units.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ class PathProblem(NamedTuple):
 class Program(NamedTuple):
     """Features as instructions on registers: variables, constants, then one for each instruction.
 
-    A line of `code` is an operation (in the order of `OPERATIONS`) and the registers of its operands;
+    A line of `code` is an operation (a place in `OPERATIONS`) and the registers of its operands;
     `outputs` are the registers of the features, `contexts` what the last of the variables are.
     """
 
@@ -70,9 +71,10 @@ class Program(NamedTuple):
 
 
 OPERATIONS = (
-    "add subtract multiply divide power negative sqrt exp log sin cos tan tanh abs asin acos atan "
-    "sinh cosh sign atan2 hypot min max"
-).split()
+    *("add", "subtract", "multiply", "divide", "power", "negative", "sqrt", "exp", "log"),
+    *("sin", "cos", "tan", "tanh", "abs", "asin", "acos", "atan", "sinh", "cosh", "sign"),
+    *("atan2", "hypot", "min", "max"),
+)
 """The operations of a program, by their names in expressions."""
 
 

@@ -1,4 +1,4 @@
-"""What an episode costs that is to reach a target, or to follow one: e = x - target, angles wrapped.
+"""What an episode costs that is to reach a target or to follow one: e = x - target, wrapped.
 
 cost = Σ eᵀQe + rᵀRr + 2eᵀNr over the steps, and eᵀQe of the last state,   r = u - input target
 """

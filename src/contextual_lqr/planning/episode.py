@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.checks import as_numbers, frozen, record, require
-from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.checks import as_numbers, frozen, require
+from contextual_lqr.lqr.problem import LinearPolicy, Trajectory
 from contextual_lqr.planning.plan import Plan, drawn
 from contextual_lqr.planning.problem import PlanningProblem
 
@@ -35,6 +36,7 @@ class Episode:
         else:
             self.plan = agent.ask(context, start=problem.start, cost=problem.cost)
         self._stopped = False
+        self._memory: dict[str, Any] = {}  # what was planned for the step before
 
     @property
     def finished(self) -> bool:
@@ -83,17 +85,17 @@ class Episode:
 
     def _replanned(self, x: Array, step: int) -> Array:
         whole, agent = self._problem, self._agent
-        N = whole.cost.N
-        rest = record(
-            object.__new__(QuadraticCost),
-            Q=whole.cost.Q[step:],
-            R=whole.cost.R[step:],
-            N=None if N is None else N[step:],
-            indefinite=whole.cost.indefinite,
-        )
+        rest = whole.cost.rest(step)
         assert self._believed is not None
         run = None if whole.incumbent is None else LinearPolicy(whole.incumbent.gains[step:])
-        now = PlanningProblem(self._believed, whole.context_matrix, rest, x, whole.beta, run)
+        now = replace(
+            whole,
+            decoder=self._believed,
+            cost=rest,
+            start=x,
+            incumbent=run,
+            memory=self._memory,
+        )
         u, covariance = agent.strategy.next_input(now, agent._rng)
         if covariance is not None:
             u = u + drawn(covariance, agent._rng)

@@ -104,6 +104,25 @@ class GivenRegion(Region):
         return {"region": self.limits, "left_out": np.array(self.left_out)}
 
 
+class OpenRegion(Region):
+    """All of space: for features that hold everywhere."""
+
+    cuts, left_out = False, 0
+
+    def __init__(self, d: int) -> None:
+        self.limits = np.full(d, np.inf)
+
+    def learn(
+        self, decoder: Decoder, context: Any, played: Trajectory, machine: str | None
+    ) -> None:
+        """From all of it."""
+        decoder.update(context, played, machine)
+
+    def state(self) -> dict[str, Array]:
+        """Nothing."""
+        return {}
+
+
 class FoundRegion(Region):
     """All of space, until rows from far out no longer fit those from within."""
 

@@ -171,9 +171,11 @@ def solve_trajectory(
     ...     target=[np.pi, 0.0],
     ...     angles=[0],
     ... )
-    >>> path = clqr.solve_trajectory(machine, upright, [0.0, 0.0], input_bounds=(-8, 8))
+    >>> path = clqr.solve_trajectory(
+    ...     machine, upright, [0.0, 0.0], input_bounds=(-8, 8), attempts=4
+    ... )
     >>> path
-    <TrajectorySolution: states 2, inputs 1, steps 60, cost 154.6, status converged>
+    <TrajectorySolution: states 2, inputs 1, steps 60, cost 205.5, status converged>
     >>> print(f"{abs(path.states[-1, 0]) / np.pi:.2f} half turns")
     1.00 half turns
     """
