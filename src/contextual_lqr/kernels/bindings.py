@@ -7,6 +7,7 @@ rows of doubles.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy import ndarray as Array
@@ -188,10 +189,6 @@ def ilqr(
     backward passes are.
     """
     if features.program is None:
-
-        def backward(*arguments: Array) -> Pass:
-            return ilqr_backward(*arguments, threads=threads)  # type: ignore[arg-type]
-
         return ilqr_reference.ilqr(
             problem,
             features,
@@ -199,7 +196,7 @@ def ilqr(
             guess,
             iterations=iterations,
             tolerance=tolerance,
-            backward=backward,
+            backward=partial(ilqr_backward, threads=threads),
         )
     n, (T, m), d = len(start), guess.inputs.shape[1:], start.shape[1]
     out = Paths(

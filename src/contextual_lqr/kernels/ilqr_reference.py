@@ -161,7 +161,7 @@ def backward(
             finite = np.isfinite(M).all((1, 2)) & np.isfinite(q).all(1)
             status[~finite & (status == SOLVED)] = NOT_FINITE
             H = M[:, d:, d:] * (1 + damping[:, None, None] * np.eye(m))
-            for i in np.flatnonzero(status == SOLVED):
+            for i in np.flatnonzero(status == SOLVED).tolist():
                 low = None if problem.low is None else _own(problem.low, i) - inputs[i, t]
                 high = None if problem.high is None else _own(problem.high, i) - inputs[i, t]
                 found = _boxed(H[i], q[i, d:], low, high)

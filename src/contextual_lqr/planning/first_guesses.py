@@ -59,20 +59,44 @@ def _arriving(
     there = kernels.ilqr(way, features, start, Guess(np.zeros((n, steps, m))), **options)
     if steps == T:
         return Guess(there.inputs)
-    left = problem._replace(
-        Q=problem.Q[:, steps:],
-        R=problem.R[:, steps:],
-        N=None if problem.N is None else problem.N[:, steps:],
-        target=problem.target[:, steps:],
-        input_target=problem.input_target[:, steps:],
-    )
-    still = np.zeros((n, T - steps, m)) + left.input_target
-    stay = kernels.ilqr(left, features, near, Guess(still), **options)
+    stay = _staying(problem, features, near, steps)
     return Guess(
         np.concatenate((there.inputs, stay.inputs), 1),
         np.concatenate((there.states[:, :-1], stay.states), 1),
         np.concatenate((there.gains, stay.gains), 1),
     )
+
+
+def _staying(
+    problem: PathProblem, features: Features, place: Float[Array, "n d"], step: int
+) -> kernels.Paths:
+    """The path that begins at the target at this step, and stays to the end.
+
+    Where the target is unstable, rounding alone would throw a long path off it. So the path grows:
+    each is twice as long as the one before, whose first gains hold it.
+    """
+    T, n = problem.R.shape[1], len(place)
+    options = {**_ROUGH, "threads": kernels.threads()}
+    length, gain = 1, np.zeros((n, *problem.R.shape[2:3], place.shape[1]))
+    while True:
+        length = min(length, T - step)
+        end = step + length
+        part = problem._replace(
+            Q=problem.Q[:, step : end + 1],
+            R=problem.R[:, step:end],
+            N=None if problem.N is None else problem.N[:, step:end],
+            target=problem.target[:, step : end + 1],
+            input_target=problem.input_target[:, step:end],
+        )
+        guess = Guess(
+            np.repeat(part.input_target, n // len(part.input_target), 0),
+            np.repeat(place[:, None], length + 1, 1),
+            np.repeat(gain[:, None], length, 1),
+        )
+        found = kernels.ilqr(part, features, place, guess, **options)
+        if end == T:
+            return found
+        length, gain = 2 * length, found.gains[:, 0]
 
 
 def _nearest(start: Array, target: Array, period: Array) -> Float[Array, "n d"]:
