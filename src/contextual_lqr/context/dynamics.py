@@ -25,7 +25,6 @@ from contextual_lqr.context.expressions import RESERVED
 from contextual_lqr.context.variables import sampled_values, shown
 from contextual_lqr.errors import ContextError, InputError
 
-
 _SAMPLES = 16  # contexts, and states and inputs of each, at which features are tried
 
 
@@ -94,7 +93,7 @@ class Dynamics(ContextMap):
         """The same of the derivatives."""
 
     @property
-    def persistence(self) -> Float[Array, "d p"] | None:  # type: ignore[override]
+    def persistence(self) -> Float[Array, "d p"] | None:
         """Θ of machines that stay where they are: of features that are a state, as they stand."""
         if self.shape is None:
             return None
@@ -204,6 +203,14 @@ class Dynamics(ContextMap):
             np.broadcast_to(x, (*batch, x.shape[-1])),
             np.broadcast_to(u, (*batch, u.shape[-1])),
         )
+
+
+def require_linear(context_map: ContextMap, what: str) -> None:
+    """Refuse, for machines that are not linear, what is for A and B."""
+    require(
+        not isinstance(context_map, Dynamics),
+        f"{what} is for linear machines, x' = A x + B u; these have dynamics, x' = Θ φ(c, x, u)",
+    )
 
 
 def used_entries(context_map: ContextMap) -> Bool[Array, "d p"] | None:
