@@ -36,10 +36,11 @@ from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.posterior import Posterior
 from contextual_lqr.belief.prior import Prior
-from contextual_lqr.belief.regression import Regression
+from contextual_lqr.belief.regression import Regression, row_noise
 from contextual_lqr.belief.schedule import ScheduleBelief, schedule_belief
 from contextual_lqr.belief.shrinkage import Shrunk
 from contextual_lqr.context import ContextMap, Dynamics, Schedule
+from contextual_lqr.context.dynamics import require_linear, used_entries
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
@@ -165,7 +166,8 @@ class Decoder(FleetData, Displayed):
 
         Until there are more rows than unknowns, it is noise_level² I, or what the prior leaves.
         """
-        found = self.regression.noise()
+        used, regression = used_entries(self.context_map), self.regression
+        found = regression.noise() if used is None else row_noise(regression, self.estimate, used)
         if found is None and self.prior is not None:
             found = self.posterior.noise
         if found is None:
@@ -303,6 +305,7 @@ class Decoder(FleetData, Displayed):
             Its `system` is a `TimeVaryingSystem`, and so is what it draws: one law and one machine
             for all steps of each.
         """
+        require_linear(self.context_map, "schedule")
         plan = contexts if isinstance(contexts, Schedule) else Schedule(contexts)
         return schedule_belief(self, self.context_map.matrices(plan.contexts))
 
@@ -352,10 +355,12 @@ class Decoder(FleetData, Displayed):
 
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
+        require_linear(self.context_map, "system")
         return self._decode(self.context_map.matrix(context))
 
     def systems(self, contexts: Sequence[Any] | Mapping[str, Any]) -> LinearSystem:
         """The machines with these contexts, as one batch."""
+        require_linear(self.context_map, "systems")
         return self._decode(self.context_map.matrices(contexts))
 
     def _decode(self, G: Array) -> LinearSystem:

@@ -41,6 +41,7 @@ from contextual_lqr.belief.regression import as_known_rows, as_noise_level, as_r
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context import ContextMap, Dynamics, Schedule
+from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import Trajectory
 
@@ -74,7 +75,9 @@ class FleetData(PooledRows, Locked):
         self.scales = None if scales is None else as_scales(scales, context_map.shape)
         self.given_prior = prior
         if prior is not None:
-            self.given_prior, self.known = with_known_rows(prior, self.known, context_map.shape)
+            self.given_prior, self.known = with_known_rows(
+                prior, self.known, context_map.shape, used_entries(context_map)
+            )
         require(
             self.regularisation is None or (prior is None and scales is None),
             "give regularisation, or a prior or scales that say the same in natural sizes",

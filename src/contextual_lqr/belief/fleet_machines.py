@@ -17,6 +17,7 @@ from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
+from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import ModelUncertainty
 
@@ -131,7 +132,9 @@ class FleetMachines:
         ):
             factors = self.store.regressions(context_map)
             changing = None if self.changing is None else self.changing.reduced()
-            self._population = Population.of(factors, known, ridge, self.given, prior, changing)
+            self._population = Population.of(
+                factors, known, ridge, self.given, prior, changing, used=used_entries(context_map)
+            )
         return self._population
 
     def place(self, label: str, key: Array) -> int:

@@ -22,8 +22,10 @@ from numpy.typing import ArrayLike
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context.base import ContextMap, Map
 from contextual_lqr.context.expressions import RESERVED
-from contextual_lqr.context.variables import shown
+from contextual_lqr.context.variables import sampled_values, shown
 from contextual_lqr.errors import ContextError, InputError
+
+_SAMPLES = 16  # contexts, and states and inputs of each, at which features are tried
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -89,6 +91,37 @@ class Dynamics(ContextMap):
     @abstractmethod
     def _jacobian_at(self, context: Any, x: Array, u: Array) -> Array:
         """The same of the derivatives."""
+
+    @property
+    def persistence(self) -> Float[Array, "d p"] | None:
+        """Θ of machines that stay where they are: of features that are a state, as they stand."""
+        if self.shape is None:
+            return None
+        return np.array([[float(f == x) for f in self.feature_names] for x in self.state_names])
+
+    def constant_rows(self, wanted: Float[Array, "k n"]) -> None:
+        """None: rows of [A, B] are none of Θ."""
+        return None
+
+    def usual_sizes(self, scales: Float[Array, " n"]) -> Float[Array, " p"] | None:
+        """How large features are where states and inputs are about so large.
+
+        None where contexts cannot be sampled.
+        """
+        if self.bounds is None:
+            return None
+        rng, d = np.random.default_rng(0), len(self.state_names)
+        sampled = sampled_values(self.bounds, _SAMPLES, rng)
+        squares = []
+        for i in range(_SAMPLES):
+            y = scales * rng.uniform(-1, 1, (_SAMPLES, len(scales)))
+            context = {name: values[i] for name, values in sampled.items()}
+            for x, u in zip(y[:, :d], y[:, d:], strict=True):
+                try:
+                    squares.append(np.square(self._features_at(context, x, u)))
+                except InputError:  # a root of a negative state, say
+                    continue
+        return np.sqrt(np.mean(squares, 0)) if squares else None
 
     def sized(self: Map, states: int, inputs: int) -> Map:
         """The same; refused unless it has so many states and inputs."""
@@ -170,6 +203,19 @@ class Dynamics(ContextMap):
             np.broadcast_to(x, (*batch, x.shape[-1])),
             np.broadcast_to(u, (*batch, u.shape[-1])),
         )
+
+
+def require_linear(context_map: ContextMap, what: str) -> None:
+    """Refuse, for machines that are not linear, what is for A and B."""
+    require(
+        not isinstance(context_map, Dynamics),
+        f"{what} is for linear machines, x' = A x + B u; these have dynamics, x' = Θ φ(c, x, u)",
+    )
+
+
+def used_entries(context_map: ContextMap) -> Bool[Array, "d p"] | None:
+    """Which entries of Θ are not known to be 0; None if all of them may be anything."""
+    return context_map.used if isinstance(context_map, Dynamics) else None
 
 
 def repeated(contexts: Any, places: Int64[Array, " k"]) -> Any:
