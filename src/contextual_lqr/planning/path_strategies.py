@@ -27,7 +27,7 @@ from contextual_lqr.planning.trajectory import TrajectorySolution, solve_traject
 if TYPE_CHECKING:
     from contextual_lqr.planning.cautious import Cautious
 
-_ATTEMPTS = 13  # first guesses: four times of arrival, each by three ways round
+ATTEMPTS = 13  # first guesses: four times of arrival, each by three ways round
 _HOLDS = 20  # how many times exciting inputs change in an episode, about
 _LARGEST = float(np.finfo(float).max)
 
@@ -45,7 +45,7 @@ def planned_path(
         input_bounds=problem.input_bounds,
         aversion=aversion,
         guess=warm,
-        attempts=1 if warm is not None else _ATTEMPTS,
+        attempts=1 if warm is not None else ATTEMPTS,
     )
     if warm is not None and not np.isfinite(found.cost):
         return planned_path(problem, aversion=aversion)
@@ -75,7 +75,7 @@ def drawn_path(problem: PlanningProblem, rng: np.random.Generator) -> Choice:
         problem.cost,
         problem.start,
         input_bounds=problem.input_bounds,
-        attempts=_ATTEMPTS,
+        attempts=ATTEMPTS,
     )
     return replace(_choice(path, float(path.cost), None), theta=theta)
 
