@@ -9,6 +9,7 @@ from contextual_lqr.belief.confidence import (
     PaperBeta,
 )
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.output_history import OutputController, OutputHistory, OutputMemory
 from contextual_lqr.belief.plots import plot_decoder
@@ -19,6 +20,7 @@ from contextual_lqr.certificates import (
     Certificate,
     CostBound,
     GainSchedule,
+    PathCertificate,
     backtest,
     certify,
     certify_many,
@@ -34,8 +36,11 @@ from contextual_lqr.checks import in_words as _in_words
 from contextual_lqr.context import (
     BlockContext,
     ContextMap,
+    Dynamics,
     FeatureContext,
+    FeatureDynamics,
     FunctionContext,
+    FunctionDynamics,
     Schedule,
 )
 from contextual_lqr.deployment.controller import Controller
@@ -66,8 +71,10 @@ from contextual_lqr.lqr.solve import (
 )
 from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
 from contextual_lqr.lqr.status import Status
+from contextual_lqr.lqr.target_cost import TargetCost
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
@@ -79,6 +86,7 @@ from contextual_lqr.planning import (
 from contextual_lqr.planning.agent import Agent, Output
 from contextual_lqr.planning.episode import Episode
 from contextual_lqr.planning.plan import Plan
+from contextual_lqr.planning.trajectory import TrajectorySolution, solve_trajectory
 
 __all__ = [
     "Agent",
@@ -97,12 +105,16 @@ __all__ = [
     "CostGradient",
     "Decoder",
     "DeterminantBeta",
+    "Dynamics",
+    "DynamicsBelief",
     "Episode",
     "FeatureContext",
+    "FeatureDynamics",
     "FittedFleet",
     "FleetDescription",
     "FormatError",
     "FunctionContext",
+    "FunctionDynamics",
     "GainSchedule",
     "InputError",
     "LinearPolicy",
@@ -115,6 +127,7 @@ __all__ = [
     "OutputHistory",
     "OutputMemory",
     "PaperBeta",
+    "PathCertificate",
     "Plan",
     "Prior",
     "QuadraticCost",
@@ -128,9 +141,12 @@ __all__ = [
     "Status",
     "Strategy",
     "Study",
+    "TargetCost",
     "ThompsonSampling",
     "TimeVaryingSystem",
     "Trajectory",
+    "TrajectoryPolicy",
+    "TrajectorySolution",
     "UnsolvableError",
     "backtest",
     "certify",
@@ -149,6 +165,7 @@ __all__ = [
     "set_threads",
     "simulate",
     "solve",
+    "solve_trajectory",
     "trajectory_cost",
     "unexcited_directions",
 ]

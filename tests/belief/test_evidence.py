@@ -15,35 +15,39 @@ from contextual_lqr.belief.evidence import Digests, episode_digests
 _some = st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 20), max_size=30)
 
 
+def digests_of(G: np.ndarray, x: np.ndarray, u: np.ndarray) -> np.ndarray:
+    return episode_digests(G, np.concatenate((x[:, :-1], u), -1), x[:, 1:])
+
+
 def some_digests(numbers: np.ndarray) -> np.ndarray:
     G, x = numbers[:, None, None].astype(float), np.zeros((len(numbers), 2, 1))
-    return episode_digests(G, x, x[:, 1:])[:, 0]
+    return digests_of(G, x, x[:, 1:])[:, 0]
 
 
 def test_an_episode_has_one_digest_alone_and_among_others() -> None:
     rng = np.random.default_rng(1)
     G, x, u = (rng.normal(size=(50, *shape)) for shape in ((2, 5), (4, 3), (3, 2)))
-    together = episode_digests(G, x, u)
+    together = digests_of(G, x, u)
     assert together.dtype == np.uint64
     assert len(set(together.ravel().tolist())) == 150
     order = rng.permutation(50)
-    again = episode_digests(G[order], np.asfortranarray(x[order]), u[order])
+    again = digests_of(G[order], np.asfortranarray(x[order]), u[order])
     assert np.array_equal(again, together[order])
-    assert np.array_equal(episode_digests(G[7:8], x[7:8], u[7:8]), together[7:8])
-    assert np.array_equal(episode_digests(G, x[:, :3], u[:, :2]), together[:, :2])  # beginnings
+    assert np.array_equal(digests_of(G[7:8], x[7:8], u[7:8]), together[7:8])
+    assert np.array_equal(digests_of(G, x[:, :3], u[:, :2]), together[:, :2])  # beginnings
     # One last digit more, other steps, numbers on the other side of a border: another episode.
     changed = x.copy()
     changed[:, 0, 1] = np.nextafter(changed[:, 0, 1], 9)
     for other in (
-        episode_digests(G, changed, u),
-        episode_digests(G, x[:, 1:], u[:, 1:]),
-        episode_digests(G[..., :4], x, u),
-        episode_digests(G, x[..., :2], np.concatenate((u, x[:, 1:, 2:]), -1)),
-        episode_digests(G[:, ::-1], x, u),
+        digests_of(G, changed, u),
+        digests_of(G, x[:, 1:], u[:, 1:]),
+        digests_of(G[..., :4], x, u),
+        digests_of(G, x[..., :2], np.concatenate((u, x[:, 1:, 2:]), -1)),
+        digests_of(G[:, ::-1], x, u),
     ):
         assert not set(together.ravel().tolist()) & set(other.ravel().tolist())
-    assert np.array_equal(episode_digests(-0.0 * G, x, u), episode_digests(0.0 * G, x, u))
-    assert episode_digests(G[:0], x[:0], u[:0]).shape == (0, 3)
+    assert np.array_equal(digests_of(-0.0 * G, x, u), digests_of(0.0 * G, x, u))
+    assert digests_of(G[:0], x[:0], u[:0]).shape == (0, 3)
 
 
 def test_beginnings_are_found_with_those_of_their_own_list() -> None:

@@ -63,7 +63,8 @@ def machines(
                 before = u
                 states.append(x + error * rng.standard_normal(D))
                 inputs.append(u)
-            rows.append(lagged_rows(np.array(states), np.array(inputs)))
+            played = np.array(states)
+            rows.append(lagged_rows(np.hstack((played[:-1], inputs)), played[1:]))
         found.append(Machine(np.concatenate(rows), np.vstack((np.eye(3), c * np.eye(3)))))
     return found
 

@@ -303,7 +303,7 @@ GOOD_BLOCK = BlockContext(C, D).describe() or {}
 @pytest.mark.parametrize(
     ("description", "complaint"),
     [
-        (None, "has the kind BlockContext or FeatureContext, unlike None"),
+        (None, "has the kind BlockContext or FeatureContext or FeatureDynamics, unlike None"),
         ([1], "has the kind"),
         ({}, "has the kind"),
         ({**GOOD, "kind": "FunctionContext"}, "has the kind BlockContext or"),

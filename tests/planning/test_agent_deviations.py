@@ -53,7 +53,7 @@ def test_own_rows_are_bayes_rule() -> None:
     )
     own, Y, after = OwnRows(before), rng.normal(size=(7, 3)), rng.normal(size=(7, 2))
     for k, (y, x) in enumerate(zip(Y, after, strict=True), 1):
-        own.add(y[:2], y[2:], x)
+        own.add(y, x)
         for r, variance in enumerate((0.04, 0.09)):
             precision = np.linalg.inv(covariances[r]) + Y[:k].T @ Y[:k] / variance
             told = Y[:k].T @ after[:k, r] / variance
@@ -72,7 +72,7 @@ def test_a_known_row_stays_known_and_an_exact_one_is_learnt() -> None:
     own, rng, truth = OwnRows(before), default_rng(1), np.array([0.3, -1.2, 2.0])
     for _ in range(5):
         y = rng.normal(size=3)
-        own.add(y[:2], y[2:], np.array([y[0], truth @ y]))
+        own.add(y, np.array([y[0], truth @ y]))
     assert (own.belief.mean[0] == [1, 0, 0]).all()
     assert not own.belief.covariances[0].any()
     assert own.belief.mean[1] == pytest.approx(truth, abs=1e-6)

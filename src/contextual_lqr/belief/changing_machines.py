@@ -28,10 +28,10 @@ from contextual_lqr.checks import require
 
 
 class ChangingMachines:
-    """Machines by label, of p features, d states and m inputs each."""
+    """Machines by label, of p features, d states and y of some width each."""
 
-    def __init__(self, p: int, states: int, inputs: int) -> None:
-        self.p, self.states, self.inputs = p, states, inputs
+    def __init__(self, p: int, states: int, width: int) -> None:
+        self.p, self.states, self.width = p, states, width
         self.labels: list[str | None] = []
         self._places: dict[str, int] = {}
         self._factors: list[Float[Array, "k k"]] = []  # of [z, y, x']; replaced, never written into
@@ -51,7 +51,7 @@ class ChangingMachines:
 
     def some(self, places: Sequence[int]) -> ChangingMachines:
         """The machines at these places."""
-        twin = ChangingMachines(self.p, self.states, self.inputs)
+        twin = ChangingMachines(self.p, self.states, self.width)
         for i in places:
             twin._take(self.labels[i], self._factors[i], self._rows[i])
         return twin
@@ -60,7 +60,7 @@ class ChangingMachines:
         """Take in the rows of a table but those beyond the limit."""
         columns, some = table.encoded()
         encoded = [column if some is None else column[some] for column in columns]
-        y = [column[table.rows] for column in (*table.states, *table.inputs)]
+        y = [column[table.rows] for column in table.moves]
         rows = np.stack([*encoded[: self.p], *y, *encoded[self.p :]], 1)
         codes = table.labels.codes[table.rows]
         named = np.array([name is not None for name in table.labels.names])[codes]
@@ -94,13 +94,13 @@ class ChangingMachines:
 
     def pooled(self) -> Float[Array, "k k"]:
         """The factor of the rows [z, x'] of all."""
-        p, y = self.p, self.states + self.inputs
+        p, y = self.p, self.width
         rows = np.concatenate(self._factors)
         return triangle(np.concatenate((rows[:, :p], rows[:, p + y :]), 1))
 
     def reduced(self) -> MachineRows:
         """X, R and F of each."""
-        p, q = self.p, self.p + self.states + self.inputs
+        p, q = self.p, self.p + self.width
         T = np.stack(self._factors)
         X, R, F = T[:, :q, :p], T[:, :q, p:q], T[:, :q, q:]
         rss = np.square(T[:, q:, q:]).sum(1)
@@ -116,13 +116,13 @@ class ChangingMachines:
 
     @classmethod
     def from_arrays(
-        cls, p: int, states: int, inputs: int, arrays: Mapping[str, Array]
+        cls, p: int, states: int, width: int, arrays: Mapping[str, Array]
     ) -> ChangingMachines:
         """What `arrays` gave."""
-        found = cls(p, states, inputs)
+        found = cls(p, states, width)
         factors, rows, names = (arrays[f"changing_{name}"] for name in ("factors", "rows", "names"))
         labels: list[Any] = json.loads(names.tobytes())
-        k = p + 2 * states + inputs
+        k = p + width + states
         require(
             factors.shape == (len(labels), k, k)
             and len(rows) == len(labels)

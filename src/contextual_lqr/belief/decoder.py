@@ -23,10 +23,12 @@ from typing import Any, cast
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
+from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.changing_machines import ChangingMachines
 from contextual_lqr.belief.decoder_file import FORMAT_VERSION, decoder_state, restored
 from contextual_lqr.belief.decoder_prior import has_prior_sizes, prior_of, shrunk_about
+from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.episodes import machine_labels
 from contextual_lqr.belief.fleet_data import FleetData
 from contextual_lqr.belief.machine import MachineBelief, as_system, stacked
@@ -34,10 +36,12 @@ from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.posterior import Posterior
 from contextual_lqr.belief.prior import Prior
-from contextual_lqr.belief.regression import Regression
+from contextual_lqr.belief.regression import Regression, row_noise
 from contextual_lqr.belief.schedule import ScheduleBelief, schedule_belief
 from contextual_lqr.belief.shrinkage import Shrunk
-from contextual_lqr.context import ContextMap, Schedule
+from contextual_lqr.context import ContextMap, Dynamics, Schedule
+from contextual_lqr.context.dynamics import require_linear, used_entries
+from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import load_arrays, save_arrays
@@ -162,7 +166,8 @@ class Decoder(FleetData, Displayed):
 
         Until there are more rows than unknowns, it is noise_level² I, or what the prior leaves.
         """
-        found = self.regression.noise()
+        used, regression = used_entries(self.context_map), self.regression
+        found = regression.noise() if used is None else row_noise(regression, self.estimate, used)
         if found is None and self.prior is not None:
             found = self.posterior.noise
         if found is None:
@@ -221,21 +226,25 @@ class Decoder(FleetData, Displayed):
         Returns
         -------
         MachineBelief
-            The mean of [A, B], and the covariance of each of its rows.
+            The mean of [A, B], and the covariance of each of its rows; of `Dynamics`, a
+            `DynamicsBelief`: those of its Θ.
 
         Raises
         ------
         InputError
             If there are no data of such a machine, or machines are not kept apart.
         """
-        return self._belief(self.context_map.matrix(context), [machine])
+        G = self.context_map.matrix(context)
+        found = self._belief(G, self.context_map.keys([context], G[None]), [machine])
+        if isinstance(self.context_map, Dynamics):
+            return DynamicsBelief.of(found, self.context_map, context)
+        return found
 
-    def machine_at(self, G: Float[Array, "p y"], label: str | None) -> MachineBelief:
+    def machine_at(self, G: Float[Array, "p y"], key: Array, label: str | None) -> MachineBelief:
         """The same of its context matrix; a label without data is that of a machine never seen."""
-        if label is not None and self.store is not None:
-            seen = self.store.place(label, self.context_map.condensed(G)) is not None
-            return self._belief(G, [label if seen else None])
-        return self._belief(G, [None])
+        if label is None or self.store is None or self.store.place(label, key) is None:
+            label = None
+        return self._belief(G, key[None], [label])
 
     def machines(
         self,
@@ -257,7 +266,36 @@ class Decoder(FleetData, Displayed):
             One batch, in the order of the contexts.
         """
         G = self.context_map.matrices(contexts)
-        return self._belief(G, machine_labels(machine, len(G), "contexts"))
+        keys = self.context_map.keys(contexts, G)
+        found = self._belief(G, keys, machine_labels(machine, len(G), "contexts"))
+        if isinstance(self.context_map, Dynamics):
+            return DynamicsBelief.of(found, self.context_map, one_by_one(contexts))
+        return found
+
+    def predict(
+        self,
+        context: Any,
+        states: ArrayLike,
+        inputs: ArrayLike,
+        machine: str | None = None,
+    ) -> Float[Array, "*batch d"]:
+        """Where the machine with this context is expected to be after one step.
+
+        Parameters
+        ----------
+        context
+            The machine's context.
+        states, inputs : array_like, (..., d) and (..., m)
+            Where it is, and what is played. Leading axes are batch axes.
+        machine : str, optional
+            The label of a machine that has data of its own.
+
+        Returns
+        -------
+        array, (..., d)
+            The expected next states.
+        """
+        return self.machine(context, machine).step(states, inputs)
 
     def schedule(self, contexts: Schedule | Sequence[Any] | Mapping[str, Any]) -> ScheduleBelief:
         """What is believed about a machine never seen whose context changes during an episode.
@@ -273,22 +311,24 @@ class Decoder(FleetData, Displayed):
             Its `system` is a `TimeVaryingSystem`, and so is what it draws: one law and one machine
             for all steps of each.
         """
+        require_linear(self.context_map, "schedule")
         plan = contexts if isinstance(contexts, Schedule) else Schedule(contexts)
         return schedule_belief(self, self.context_map.matrices(plan.contexts))
 
-    def _belief(self, G: Float[Array, "*batch p y"], labels: Sequence[str | None]) -> MachineBelief:
-        each = G.reshape(-1, *G.shape[-2:])
+    def _belief(
+        self, G: Float[Array, "*batch p y"], keys: Array, labels: Sequence[str | None]
+    ) -> MachineBelief:
         own = [
-            None if label is None else self._place(label, one)
-            for label, one in zip(labels, each, strict=True)
+            None if label is None else self._place(label, key)
+            for label, key in zip(labels, keys, strict=True)
         ]
         law, population = self.law(G), self.population
         return law if population is None else population.machine(law, G, own)
 
-    def _place(self, label: str, G: Float[Array, "p y"]) -> int:
+    def _place(self, label: str, key: Array) -> int:
         if self._machines is None:
             raise InputError("this decoder keeps no machines apart: deviations is None")
-        return self._machines.place(self.context_map, label, G)
+        return self._machines.place(label, key)
 
     @property
     def deviations(self) -> Float[Array, "d y y"]:
@@ -321,10 +361,12 @@ class Decoder(FleetData, Displayed):
 
     def system(self, context: Any) -> LinearSystem:
         """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
+        require_linear(self.context_map, "system")
         return self._decode(self.context_map.matrix(context))
 
     def systems(self, contexts: Sequence[Any] | Mapping[str, Any]) -> LinearSystem:
         """The machines with these contexts, as one batch."""
+        require_linear(self.context_map, "systems")
         return self._decode(self.context_map.matrices(contexts))
 
     def _decode(self, G: Array) -> LinearSystem:

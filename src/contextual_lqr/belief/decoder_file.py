@@ -41,7 +41,7 @@ def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
         "known": listed(decoder.known),
         "scales": listed_level(decoder.scales),
         "deviations": "estimated" if machines is not None and given is None else None,
-        "machines": None if store is None else (store.states, store.inputs),
+        "machines": None if store is None else (store.states, store.width - store.states),
     }
     arrays = {"data": np.zeros((0, 0)) if regression is None else regression.data}
     arrays |= decoder._digests.arrays()
@@ -119,9 +119,9 @@ def _restored(
     if "logged" in arrays:
         decoder.logged = Logged.from_array(arrays["logged"], p)
     if state["machines"] and decoder._machines is not None:
-        states, inputs = state["machines"]
-        decoder._machines.store = MachineStore.from_arrays(states, inputs, dict(arrays))
+        states, more = state["machines"]
+        decoder._machines.store = MachineStore.from_arrays(states, states + more, dict(arrays))
         if "changing_factors" in arrays:
-            changing = ChangingMachines.from_arrays(p, states, inputs, arrays)
+            changing = ChangingMachines.from_arrays(p, states, states + more, arrays)
             decoder._machines.changing = changing
     return decoder

@@ -11,21 +11,30 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.prior import Prior, usual_matrix, with_known_rows
+from contextual_lqr.belief.regression import NATURAL
 from contextual_lqr.belief.shrinkage import Shrunk, shrink
+from contextual_lqr.context import Dynamics
+from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.errors import InputError
 
 if TYPE_CHECKING:
     from contextual_lqr.belief.decoder import Decoder
 
 
+_LITTLE = 1e6  # squared: how much larger than natural sizes entries may be that nothing is known of
+
+
 def prior_of(decoder: Decoder, G: Float[Array, "p y"] | None = None) -> Prior | None:
     """The prior of a decoder, if it has one; G is the machine asked about."""
-    if decoder.given_prior is not None or decoder.scales is None:
+    used = used_entries(decoder.context_map)
+    if decoder.given_prior is not None:
         return decoder.given_prior
+    if decoder.scales is None:
+        return None if used is None else _zeros_alone(decoder, used)
     p, d = decoder.regression.p, decoder.regression.d
     usual = _usual_matrix(decoder)
     if usual is None:
@@ -34,7 +43,7 @@ def prior_of(decoder: Decoder, G: Float[Array, "p y"] | None = None) -> Prior | 
     if last is None or not np.array_equal(last[0], usual):
         law = decoder.context_map.persistence
         prior = Prior.natural(usual, decoder.scales, np.zeros((d, p)) if law is None else law)
-        prior = with_known_rows(prior, decoder.known, decoder.context_map.shape)[0]
+        prior = with_known_rows(prior, decoder.known, decoder.context_map.shape, used)[0]
         decoder.last_natural = last = (usual, prior)
     return last[1]
 
@@ -59,7 +68,30 @@ def shrunk_about(decoder: Decoder, prior: Prior | None) -> Shrunk:
     return shrink(each, decoder.rows, prior, level)
 
 
+def _zeros_alone(decoder: Decoder, used: Bool[Array, "d p"]) -> Prior:
+    """What says that entries are 0, and of the others next to nothing."""
+    regression = decoder.regression
+    levels = np.broadcast_to(decoder.noise_level, (regression.d,))
+    if decoder.regularisation is None:  # Λ is NATURAL times the mean of z²
+        levels = np.sqrt(_LITTLE * NATURAL) * regression.sizes
+    variances = np.square(levels)[:, None] / regression.prior
+    prior = Prior(np.zeros(used.shape), variances[:, :, None] * np.eye(regression.p))
+    return with_known_rows(prior, decoder.known, decoder.context_map.shape, used)[0]
+
+
 def _usual_matrix(decoder: Decoder) -> Float[Array, "p y"] | None:
+    context_map, scales = decoder.context_map, decoder.scales
+    if isinstance(context_map, Dynamics) and scales is not None:
+        sizes = context_map.usual_sizes(scales)
+        if sizes is None and decoder.logged is not None:
+            sizes = np.maximum(-decoder.logged.low, decoder.logged.high)
+        if sizes is None:
+            raise InputError(
+                "how large features are is not known before data: declare bounds of the contexts, "
+                "or leave scales out"
+            )
+        # What rows of this length, in units of the scales, are.
+        return np.outer(sizes, 1 / scales / np.sqrt(len(scales)))
     if decoder.logged is not None:
         return decoder.logged.G
     return usual_matrix(decoder.context_map)

@@ -29,7 +29,7 @@ S is 0.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -79,6 +79,7 @@ def estimate_deviations(
     *,
     known: Float[Array, "d p"] | None = None,
     skip: Bool[Array, " d"] | None = None,
+    used: Bool[Array, "d y"] | None = None,
     robust: bool = True,
     shrinkage: float = 1.0,
     rng: np.random.Generator | None = None,
@@ -88,7 +89,8 @@ def estimate_deviations(
     `robust` sets aside machines far beyond the others. `shrinkage` is κ, how many machines the
     prior of S_r is worth. `changing` are machines whose context changes. A row of `known` that is
     finite is the true θ_r: S_r is 0 unless the data contradict it. Rows to `skip` have S_r = 0,
-    and if they are known they are untested. Of many machines, `rng` draws some.
+    and if they are known they are untested. Where features are those of a row alone, G = I, it has
+    those that are `used`. Of many machines, `rng` draws some.
     """
     constant = len(factors)
     N = constant + (0 if changing is None else len(changing))
@@ -109,10 +111,15 @@ def estimate_deviations(
     turned = some.R @ basis
     for r in range(d):
         given = known is not None and bool(np.isfinite(known[r]).all())
-        design, f = X, some.F[:, :, r]
+        own = slice(None) if used is None else np.flatnonzero(used[r])
+        design, f = X[:, :, own], some.F[:, :, r]
         if known is not None and given:
             design, f = X[:, :, :0], f - X @ known[r]
-        row = _Row(turned, basis, design, f, float(some.rss[:, r].sum()), some.told, some.spare)
+        R, directions = turned, basis
+        if used is not None:
+            directions = _directions(some.R[:, :, own]) * np.sqrt(len(some.R))
+            R = some.R[:, :, own] @ directions
+        row = _Row(R, directions, design, f, float(some.rss[:, r].sum()), some.told, some.spare)
         if known is not None and given and skip is not None and skip[r]:
             theta[r], variances[r] = known[r], row.variance_of_known
             continue
@@ -123,11 +130,19 @@ def estimate_deviations(
                 p_values[r] = row.likelihood_ratio(fit, deviating)
             if p_values[r] < _LEVEL:
                 fit, degrees[r] = deviating, heaviness
-                S[r] = fit.variance * (row.basis @ fit.T @ row.basis.T)
+                S[r][_square(own)] = fit.variance * (row.basis @ fit.T @ row.basis.T)
         variances[r] = fit.variance
-        theta[r] = known[r] if known is not None and given else row.columns @ fit.theta
+        if known is not None and given:
+            theta[r] = known[r]
+        else:
+            theta[r, own] = row.columns @ fit.theta
     S = (S + S.transpose(0, 2, 1)) / 2
     return Deviations(theta, S, variances, degrees, np.abs(p_values), len(some))
+
+
+def _square(own: Array | slice) -> Any:
+    """The rows and columns of a covariance that are those of some numbers."""
+    return own if isinstance(own, slice) else np.ix_(own, own)
 
 
 def machine_weights(factors: MachineRows, found: Deviations) -> Float[Array, "N d"]:

@@ -1,4 +1,4 @@
-"""Episodes as rows: many of equal length side by side, z = G [x; u] beside x', a label for each."""
+"""Episodes as rows: many of equal length side by side, z = G y beside x', a label for each."""
 
 from __future__ import annotations
 
@@ -11,14 +11,23 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.factors import block_rows
 from contextual_lqr.checks import record, require
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Dynamics
+from contextual_lqr.context.dynamics import repeated
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import Trajectory
 
-Group = tuple[Array, Trajectory]  # places in a sequence, and the episodes that stand there
+Played = tuple[Array, Trajectory]  # places in a sequence, and the episodes that stand there
 
 
-def grouped(trajectories: Sequence[Trajectory] | Trajectory) -> list[Group]:
+class Group(NamedTuple):
+    """Episodes of one length, by their places in a sequence; y is what each step multiplies."""
+
+    places: Int64[Array, " n"]
+    states: Float[Array, "n H d"]
+    y: Float[Array, "n steps y"]
+
+
+def grouped(trajectories: Sequence[Trajectory] | Trajectory) -> list[Played]:
     """Episodes of equal sizes stacked into one, with their places in the sequence."""
     if isinstance(trajectories, Trajectory):
         if trajectories.states.ndim != 3:
@@ -46,42 +55,52 @@ def grouped(trajectories: Sequence[Trajectory] | Trajectory) -> list[Group]:
     ]
 
 
-def alone(trajectory: Trajectory) -> Group:
+def alone(trajectory: Trajectory) -> Played:
     """One episode as a group."""
     return np.zeros(1, np.int64), _stacked(trajectory.states[None], trajectory.inputs[None])
+
+
+def encoded(context_map: ContextMap, contexts: Any, played: Sequence[Played]) -> list[Group]:
+    """Episodes, each with its context, as what their steps multiply."""
+    groups = []
+    for places, one in played:
+        own = repeated(contexts, places) if isinstance(context_map, Dynamics) else contexts
+        y = context_map.episode_moves(own, one.states, one.inputs)
+        groups.append(Group(places, one.states, y))
+    return groups
 
 
 def without_repeats(groups: Sequence[Group], known: Int64[Array, " n"]) -> list[Group]:
     """What is new of the groups: all but the first `known` steps of each of their episodes."""
     fresh, place = [], 0
-    for members, group in groups:
+    for members, states, y in groups:
         first = known[place : place + len(members)]
         place += len(members)
-        for k in np.unique(first[first < group.inputs.shape[1]]):
+        for k in np.unique(first[first < y.shape[1]]):
             some = first == k
-            fresh.append((members[some], _stacked(group.states[some, k:], group.inputs[some, k:])))
+            fresh.append(Group(members[some], states[some, k:], y[some, k:]))
     return fresh
 
 
 def rows_of(groups: Sequence[Group], G: Float[Array, "n p y"]) -> Iterator[Float[Array, "rows k"]]:
     """The rows [z x'] of all, in blocks that stay in the processor's cache."""
-    for members, group in groups:
-        columns = G.shape[1] + group.states.shape[2]
-        size = max(1, block_rows(columns) // len(group))
+    for members, states, y in groups:
+        columns = G.shape[1] + states.shape[2]
+        size = max(1, block_rows(columns) // y.shape[1])
         for i in range(0, len(members), size):
             some = slice(i, i + size)
-            yield episode_rows(G[members[some]], group.states[some], group.inputs[some])
+            yield episode_rows(G[members[some]], y[some], states[some, 1:])
 
 
 def episode_rows(
-    G: Float[Array, "*batch p y"], states: Float[Array, "*batch H d"], inputs: Float[Array, ...]
+    G: Float[Array, "*batch p y"], y: Float[Array, "*batch steps y"], after: Float[Array, ...]
 ) -> Float[Array, "rows k"]:
-    """The rows [z x'] of episodes, z = G [x; u]."""
-    p, d = G.shape[-2], states.shape[-1]
-    rows = np.empty((*inputs.shape[:-1], p + d))
+    """The rows [z x'] of episodes, z = G y."""
+    p, d = G.shape[-2], after.shape[-1]
+    rows = np.empty((*y.shape[:-1], p + d))
     with np.errstate(over="ignore", invalid="ignore"):  # refused later
-        rows[..., :p] = np.concatenate((states[..., :-1, :], inputs), -1) @ G.swapaxes(-1, -2)
-    rows[..., p:] = states[..., 1:, :]
+        rows[..., :p] = y @ G.swapaxes(-1, -2)
+    rows[..., p:] = after
     return rows.reshape(-1, p + d)
 
 

@@ -36,15 +36,15 @@ _MANY, _TO_SIEVE = 1 << 14, np.uint64(44)
 
 
 def episode_digests(
-    G: Float[Array, "n p y"], states: Float[Array, "n H d"], inputs: Float[Array, "n steps m"]
+    G: Float[Array, "n p q"], y: Float[Array, "n steps y"], after: Float[Array, "n steps d"]
 ) -> UInt64[Array, "n steps"]:
-    """The digests of n episodes and of their beginnings, after each of their steps.
+    """The digests of n episodes, of steps (y, x'), and of their beginnings, after each step.
 
     An episode has the same digest alone as among others; its own is the last.
     """
-    n, steps = inputs.shape[:2]
+    n, steps = y.shape[:2]
     number = np.broadcast_to(np.arange(steps, dtype=float)[:, None], (n, steps, 1))
-    rows = np.concatenate((number, states[:, :-1], inputs, states[:, 1:]), -1)
+    rows = np.concatenate((number, y, after), -1)
     hashes = _hashes(rows) ^ _hashes(G.reshape(n, G.shape[1] * G.shape[2]))[:, None]
     _mix(hashes, np.empty_like(hashes))
     return stretch_digests(np.cumsum(hashes, 1))

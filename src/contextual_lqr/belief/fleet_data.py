@@ -1,9 +1,10 @@
 """The data of a fleet, as they come in: episodes and rows, each counted once, none half.
 
-Every step of every episode is one row of a linear regression, x' = Θ z + w with z = G [x; u]. All
-that the rows say is held in one triangular factor (`regression.py`), found by QR and never by
-forming zzᵀ; so the data of two sites merge by QR of the one factor on top of the other. What each
-machine has shown is kept apart as well (`fleet_machines.py`).
+Every step of every episode is one row of a linear regression, x' = Θ z + w with z = G [x; u] or, of
+dynamics that are not linear, z = φ(context, x, u). All that the rows say is held in one triangular
+factor (`regression.py`), found by QR and never by forming zzᵀ; so the data of two sites merge by QR
+of the one factor on top of the other. What each machine has shown is kept apart as well
+(`fleet_machines.py`).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from contextual_lqr.belief.episodes import (
     Group,
     RowLabels,
     alone,
+    encoded,
     grouped,
     machine_labels,
     rows_of,
@@ -38,7 +40,8 @@ from contextual_lqr.belief.prior import Prior, as_scales, with_known_rows
 from contextual_lqr.belief.regression import as_known_rows, as_noise_level, as_regularisation
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import as_numbers, require
-from contextual_lqr.context import ContextMap, Schedule
+from contextual_lqr.context import ContextMap, Dynamics, Schedule
+from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import Trajectory
 
@@ -72,7 +75,9 @@ class FleetData(PooledRows, Locked):
         self.scales = None if scales is None else as_scales(scales, context_map.shape)
         self.given_prior = prior
         if prior is not None:
-            self.given_prior, self.known = with_known_rows(prior, self.known, context_map.shape)
+            self.given_prior, self.known = with_known_rows(
+                prior, self.known, context_map.shape, used_entries(context_map)
+            )
         require(
             self.regularisation is None or (prior is None and scales is None),
             "give regularisation, or a prior or scales that say the same in natural sizes",
@@ -135,8 +140,10 @@ class FleetData(PooledRows, Locked):
             options: Any = {"machine": machine, "allow_repeats": allow_repeats}
             self.update_columns(context.contexts, *sides, episodes=1, changing=True, **options)
             return
+        groups = encoded(context_map, [context], [alone(trajectory)])
         G = context_map.matrix(context)[None]
-        self._learn_episodes(context_map, G, [alone(trajectory)], [machine], allow_repeats)
+        keys = context_map.keys([context], G)
+        self._learn_episodes(context_map, G, keys, groups, [machine], allow_repeats)
 
     @one_at_a_time
     def update_many(
@@ -160,27 +167,33 @@ class FleetData(PooledRows, Locked):
         allow_repeats
             As for `update`.
         """
-        groups = grouped(trajectories)
-        count = sum(len(members) for members, _ in groups)
+        played = grouped(trajectories)
+        count = sum(len(members) for members, _ in played)
         context_map = self.context_map
-        for members, group in groups:
+        for members, group in played:
             context_map = sized_for(context_map, group, f"trajectory {members[0]}")
         if not count and not len(contexts):
             return
+        if isinstance(context_map, Dynamics):
+            n = len(context_map.keys(contexts))
+            require(n == count, f"there are {count} trajectories, but {n} contexts")
+        groups = encoded(context_map, contexts, played)
         G = context_map.matrices(contexts)
         require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
         labels = machine_labels(machine, count, "trajectories")
-        self._learn_episodes(context_map, G, groups, labels, allow_repeats)
+        keys = context_map.keys(contexts, G)
+        self._learn_episodes(context_map, G, keys, groups, labels, allow_repeats)
 
     def _learn_episodes(
         self,
         context_map: ContextMap,
         G: Float[Array, "n p y"],
+        keys: Array,
         groups: list[Group],
         labels: Sequence[str | None],
         allow_repeats: bool,
     ) -> None:
-        beginnings = [episode_digests(G[where], one.states, one.inputs) for where, one in groups]
+        beginnings = [episode_digests(G[where], y, x[:, 1:]) for where, x, y in groups]
         digests = np.concatenate([some[:, -1] for some in beginnings])
         fresh, repeats = len(digests), 0
         if not allow_repeats:
@@ -189,28 +202,31 @@ class FleetData(PooledRows, Locked):
             fresh -= repeats
             groups = without_repeats(groups, known) if repeats else groups
         if groups:
-            self._learn_groups(context_map, G, groups, labels)
+            self._learn_groups(context_map, G, keys, groups, labels)
             self.episodes += fresh
             self._digests.add_episodes(beginnings)
         self.repeats += repeats
 
-    def _learn_step(self, G: Float[Array, "p y"], step: Trajectory) -> None:
+    def _learn_step(self, context: Any, G: Float[Array, "p y"], step: Trajectory) -> None:
         """Learn from a step of an episode that is still played, and told as a whole elsewhere."""
-        self._learn_groups(self.context_map, G[None], [alone(step)], [None])
+        groups = encoded(self.context_map, [context], [alone(step)])
+        keys = self.context_map.keys([context], G[None])
+        self._learn_groups(self.context_map, G[None], keys, groups, [None])
 
     def _learn_groups(
         self,
         context_map: ContextMap,
         G: Float[Array, "n p y"],
+        keys: Array,
         groups: list[Group],
         labels: Sequence[str | None],
     ) -> None:
-        states = [one.states.reshape(-1, one.states.shape[-1]) for _, one in groups]
+        states = [x.reshape(-1, x.shape[-1]) for _, x, _ in groups]
         limit = self._limit(*np.concatenate(states).T)
         self._learn(context_map, *self._factored(rows_of(groups, G), limit), G.shape[1])
         self._note(Logged.of_episodes(groups, G, limit))
         if self._machines is not None:
-            self._machines.add_episodes(context_map, G, groups, labels, limit)
+            self._machines.add_episodes(context_map, keys, groups, labels, limit)
 
     def update_rows(
         self,
@@ -309,7 +325,7 @@ class FleetData(PooledRows, Locked):
                 size = block_rows(len(columns))
                 blocks = (rows[:, i : i + size].T for i in range(0, count, size))
                 data, used, ignored = self._factored(blocks, limit)
-            y = [*states, *inputs]
+            y = table.moves
             logged = Logged.of_columns(y, chosen, context_map, contexts, limit)
             p = len(columns) - len(next_states)
             self._learn(context_map, data, used, ignored, p)
@@ -366,6 +382,12 @@ class FleetData(PooledRows, Locked):
         data, rows = twin._machines.pooled(self.context_map)
         twin._regression = replace(self._regression, data=data, rows=rows)
         twin._forget()
+        return twin
+
+    def law_alone(self: Data) -> Data:
+        """A twin that keeps no machines apart."""
+        twin = self.copy()
+        twin._machines = None
         return twin
 
     def copy(self: Data) -> Data:

@@ -17,6 +17,7 @@ from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
+from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import ModelUncertainty
 
@@ -83,7 +84,7 @@ class FleetMachines:
 
     def add_episodes(self, context_map: ContextMap, *episodes: Any) -> None:
         """Hold what each machine has shown in its episode, as `MachineStore` takes it."""
-        self._written(context_map).add_episodes(context_map, *episodes)
+        self._written(context_map).add_episodes(*episodes)
 
     def add_table(self, table: StepTable, limit: float, changing: bool = False) -> None:
         """Hold what each machine has shown in a table; of rows beyond the limit, nothing.
@@ -95,7 +96,8 @@ class FleetMachines:
             return store.add_table(table, limit)
         if self.changing is None:
             assert table.context_map.shape is not None  # the table's columns have a size
-            self.changing = ChangingMachines(*table.context_map.shape)
+            p, d, _ = table.context_map.shape
+            self.changing = ChangingMachines(p, d, table.context_map.matrix_width)
         self.changing.add_table(table, limit)
 
     def merge(self, context_map: ContextMap, other: FleetMachines) -> None:
@@ -111,7 +113,7 @@ class FleetMachines:
         if self.store is None:
             shape = context_map.shape
             assert shape is not None  # something was learnt
-            self.store = MachineStore(*shape[1:])
+            self.store = MachineStore(shape[1], context_map.matrix_width)
         self._population = None
         return self.store
 
@@ -130,14 +132,16 @@ class FleetMachines:
         ):
             factors = self.store.regressions(context_map)
             changing = None if self.changing is None else self.changing.reduced()
-            self._population = Population.of(factors, known, ridge, self.given, prior, changing)
+            self._population = Population.of(
+                factors, known, ridge, self.given, prior, changing, used=used_entries(context_map)
+            )
         return self._population
 
-    def place(self, context_map: ContextMap, label: str, G: Float[Array, "p y"]) -> int:
-        """Where a machine stands among all, if it is here."""
+    def place(self, label: str, key: Array) -> int:
+        """Where a machine stands among all, by what is kept of its context, if it is here."""
         place = None
         if self.store is not None:
-            place = self.store.place(label, context_map.condensed(G))
+            place = self.store.place(label, key)
         if place is None:
             raise InputError(f"there are no data of a machine {label!r} with this context")
         return place

@@ -35,9 +35,8 @@ class Logged:
     ) -> Logged | None:
         """Of episodes, their rows beyond the limit left out; None if nothing remains."""
         found: Logged | None = None
-        for members, group in groups:
-            y = np.concatenate((group.states[:, :-1], group.inputs), -1)
-            y = y.reshape(-1, y.shape[-1])
+        for members, _, moves in groups:
+            y = moves.reshape(-1, moves.shape[-1])
             if not np.abs(y).max() <= limit:
                 y = y[np.abs(y).max(1) <= limit]
             if len(y):
@@ -48,7 +47,7 @@ class Logged:
     def of_table(cls, table: StepTable, limit: float) -> Logged | None:
         """Of a table that was cut in runs; None if a number of [y, x'] or z is beyond the limit."""
         low, high = kernels.column_ranges(table.columns, table.rows)
-        y = len(table.states) + len(table.inputs)
+        y = len(table.moves)
         after = np.maximum(-low, high)[y:].max()
         low, high = low[:y], high[:y]
         found, sizes = cls(low, high, *range_of(table.runs.G)), np.maximum(-low, high)

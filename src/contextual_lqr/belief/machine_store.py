@@ -1,11 +1,11 @@
 """What each machine has shown, kept apart: one triangular factor a machine, whatever its rows.
 
-A step is a row [y, y⁻, sign y, x'] with y = [x; u], y⁻ the step before (itself at the start of an
-episode) and x' the next state. The factor of a machine's rows holds all that least squares needs:
-[y, x'] is the regression of its own [A, B]; y⁻ and the signs are for tests of the model
-(`certificates/misspecification.py`). These pool machines, and a thousand of them are enough: of
-machines that come later, [y, x'] alone is kept. Factors stand in one array, packed, so that many
-machines are updated and read at once.
+A step is a row [y, y⁻, sign y, x'] with y = [x; u] or features of these, y⁻ that of the step before
+(itself at the start of an episode) and x' the next state. The factor of a machine's rows holds all
+that least squares needs: [y, x'] is the regression of its own [A, B]; y⁻ and the signs are for
+tests of the model (`certificates/misspecification.py`). These pool machines, and a thousand of them
+are enough: of machines that come later, [y, x'] alone is kept. Factors stand in one array, packed,
+so that many machines are updated and read at once.
 
 A machine is a label with a context. Without a label, every episode is another machine.
 """
@@ -43,9 +43,8 @@ class Machine(NamedTuple):
 class MachineStore:
     """Machines by label and context. A copy shares the arrays until one of the two changes."""
 
-    def __init__(self, states: int, inputs: int) -> None:
-        self.states, self.inputs = states, inputs
-        y = states + inputs
+    def __init__(self, states: int, width: int) -> None:
+        self.states, self.width, y = states, width, width
         self.size = 3 * y + states  # columns of [y, y⁻, sign y, x']
         self._labels: list[str | None] = []
         self._places: dict[int, int] = {}  # of those with a label, by their keys
@@ -70,7 +69,7 @@ class MachineStore:
 
     def some(self, places: Sequence[int]) -> MachineStore:
         """The machines at these places."""
-        twin, at = MachineStore(self.states, self.inputs), np.asarray(places, np.int64)
+        twin, at = MachineStore(self.states, self.width), np.asarray(places, np.int64)
         twin._place([self._labels[i] for i in places], self._contexts[at])
         twin._packed[: len(at)], twin._rows[: len(at)] = self._packed[at], self._rows[at]
         twin._tested = {k: self._tested[i] for k, i in enumerate(places) if i in self._tested}
@@ -120,27 +119,25 @@ class MachineStore:
     def add_table(self, table: StepTable, limit: float) -> None:
         """Take in the rows of a table but those beyond the limit."""
         runs = table.runs
-        contexts = table.context_map.condensed(runs.G)
-        at = self._place(runs.names, contexts, _keys(runs.hashes, contexts))
+        at = self._place(runs.names, runs.keys, _keys(runs.hashes, runs.keys))
         self._take(at, table, runs.starts, runs.lengths, limit)
 
     def add_episodes(
         self,
-        context_map: ContextMap,
-        G: Float[Array, "n p y"],
+        keys: Array,
         groups: Sequence[Group],
         labels: Sequence[str | None],
         limit: float,
     ) -> None:
-        """Take in episodes, each with its context matrix and label."""
-        for members, group in groups:
+        """Take in episodes, each with what is kept of its context, and its label."""
+        for members, states, y in groups:
             for i in range(0, len(members), _TOGETHER):
                 some = members[i : i + _TOGETHER]
-                at = self._place([labels[k] for k in some], context_map.condensed(G[some]))
-                x, u = group.states[i : i + _TOGETHER], group.inputs[i : i + _TOGETHER]
-                starts = np.arange(0, u.shape[0] * u.shape[1], u.shape[1])
-                lengths = np.full(len(some), u.shape[1])
-                self._take(at, EpisodeRows(x, u), starts, lengths, limit)
+                at = self._place([labels[k] for k in some], keys[some])
+                own, after = y[i : i + _TOGETHER], states[i : i + _TOGETHER, 1:]
+                starts = np.arange(0, own.shape[0] * own.shape[1], own.shape[1])
+                lengths = np.full(len(some), own.shape[1])
+                self._take(at, EpisodeRows(own, after), starts, lengths, limit)
 
     def _take(
         self,
@@ -188,7 +185,7 @@ class MachineStore:
         both = np.flatnonzero(at < first)
         for chosen in np.array_split(both, max(1, len(both) // _TOGETHER)):
             packed = self._packed[at[chosen]]
-            _add_triangles(packed, other._packed[chosen], 2 * self.states + self.inputs)
+            _add_triangles(packed, other._packed[chosen], self.width + self.states)
             self._packed[at[chosen]] = packed
         theirs = {int(at[i]): packed for i, packed in other._tested.items()}
         met = self._tested.keys() & set(at[both].tolist())
@@ -239,11 +236,11 @@ class MachineStore:
 
     def own_factors(self, some: slice = slice(None)) -> Float[Array, "n s s"]:
         """The factors of [y, x'], one a machine."""
-        return unpacked(self._packed[: len(self)][some], 2 * self.states + self.inputs)
+        return unpacked(self._packed[: len(self)][some], self.width + self.states)
 
     def pooled(self, context_map: ContextMap) -> Float[Array, "k k"]:
         """The factor of the rows [z x'] of all machines, z = G y."""
-        shape, y = context_map.shape, self.states + self.inputs
+        shape, y = context_map.shape, self.width
         assert shape is not None  # there are machines
         k = shape[0] + self.states
         found = np.zeros((1, packed_size(k)))
@@ -268,7 +265,7 @@ class MachineStore:
 
     def regressions(self, context_map: ContextMap) -> MachineFactors:
         """The regression of every machine's own [A, B]: the factors of [y, x'] alone."""
-        y = self.states + self.inputs
+        y = self.width
         triangles = self.own_factors()
         rss = np.square(triangles[:, y:, y:]).sum(1)
         counts = self.counts.astype(float)
@@ -288,9 +285,9 @@ class MachineStore:
         }
 
     @classmethod
-    def from_arrays(cls, states: int, inputs: int, arrays: dict[str, Array]) -> MachineStore:
+    def from_arrays(cls, states: int, width: int, arrays: dict[str, Array]) -> MachineStore:
         """What `arrays` gave."""
-        store = cls(states, inputs)
+        store = cls(states, width)
         factors, own, tested, rows, contexts, names = (
             arrays[f"machine_{name}"]
             for name in ("factors", "own_factors", "tested", "rows", "contexts", "names")

@@ -26,9 +26,9 @@ class OwnRows:
         d, y = before.mean.shape
         self._factor = np.zeros((0, y + d))  # triangular, of the rows [y x']
 
-    def add(self, x: Float[Array, " d"], u: Float[Array, " m"], after: Float[Array, " d"]) -> None:
-        """One step more."""
-        before, row = self._before, np.concatenate((x, u, after))[None]
+    def add(self, moves: Float[Array, " y"], after: Float[Array, " d"]) -> None:
+        """One step more: y = [x; u], or its features, and x'."""
+        before, row = self._before, np.concatenate((moves, after))[None]
         y, width = before.mean.shape[1], len(row[0])
         self._factor = triangle(self._factor, row)
         top = np.zeros((y, width))

@@ -61,13 +61,14 @@ class Population:
         informed: Prior | None = None,
         changing: MachineRows | None = None,
         *,
+        used: Bool[Array, "d p"] | None = None,
         robust: bool = True,
     ) -> Population:
         """Estimate the deviations, unless they are given, and the law that they leave.
 
         The law has a ridge, or a prior if that is `informed`. `changing` are machines whose context
         changes: they are part of the law, not of what is said of single machines. `robust` sets
-        aside machines far beyond the others.
+        aside machines far beyond the others. `used`: entries of Θ that are not known to be 0.
         """
         p, y, d = *factors.maps.shape[1:], factors.F.shape[2]
         N = len(factors) + (0 if changing is None else len(changing))
@@ -80,7 +81,7 @@ class Population:
         # certificates/misspecification.py; to estimate how would be to learn it after all.
         skip = np.isin(np.arange(d), list(known))
         found = estimate_deviations(
-            factors, changing, known=rows, skip=skip, robust=robust, shrinkage=prior
+            factors, changing, known=rows, skip=skip, used=used, robust=robust, shrinkage=prior
         )
         S = found.covariances if given is None else given
         found = replace(found, covariances=S)

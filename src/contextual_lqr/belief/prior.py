@@ -22,7 +22,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -288,14 +288,21 @@ def usual_matrix(context_map: ContextMap) -> Float[Array, "p y"] | None:
 
 
 def with_known_rows(
-    prior: Prior, known: Mapping[int, Array], shape: tuple[int, int, int] | None
+    prior: Prior,
+    known: Mapping[int, Array],
+    shape: tuple[int, int, int] | None,
+    used: Bool[Array, "d p"] | None = None,
 ) -> tuple[Prior, dict[int, Array]]:
-    """The prior with these rows known, and all that are, if it fits the shape (p, d, m)."""
+    """The prior with these rows known, and all that are, if it fits the shape (p, d, m).
+
+    Entries that are not `used` are known to be 0.
+    """
     require(isinstance(prior, Prior), f"prior must be a Prior, such as Prior.law, not {prior!r}")
     if shape is None:
         raise InputError("there is a prior, but the size of Θ is not known: size the map first")
     d, p = prior.theta.shape
     require((p, d) == shape[:2], f"the prior is of Θ {(d, p)}, but Θ has the shape {shape[1::-1]}")
+    prior = with_zeros(prior, used)
     if known:
         theta, C = prior.theta.copy(), prior.covariances.copy()
         for r, row in known.items():
@@ -303,6 +310,14 @@ def with_known_rows(
         prior = Prior(theta, C)
     require(len(prior.known) < d, "every row of Θ is known: there is nothing to learn")
     return prior, prior.known
+
+
+def with_zeros(prior: Prior, used: Bool[Array, "d p"] | None) -> Prior:
+    """The prior once all entries that are not used are known to be 0."""
+    if used is None:
+        return prior
+    both = used[:, :, None] & used[:, None, :]
+    return Prior(np.where(used, prior.theta, 0.0), np.where(both, prior.covariances, 0.0))
 
 
 def _nearest_law(context_map: ContextMap, context: Any, G: Array, M: Array, s: Array) -> Array:

@@ -18,7 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -129,6 +129,18 @@ class Regression:
             residual[:p, i] = U.T @ residual[:p, i]
             residual[:, i] *= np.sqrt(1 - unknowns / self.rows)
         return np.asarray(residual.T @ residual / (self.rows - unknowns))
+
+
+def row_noise(
+    regression: Regression, theta: Float[Array, "d p"], used: Bool[Array, "d p"]
+) -> Float[Array, "d d"] | None:
+    """As `Regression.noise`, where each row of Θ has columns of its own; None if too few rows."""
+    unknowns = used.sum(1) * ~np.isin(np.arange(len(theta)), list(regression.known))
+    if regression.rows <= unknowns.max():
+        return None
+    left = regression.data[:, regression.p :] - regression.data[:, : regression.p] @ theta.T
+    left = left / np.sqrt(regression.rows - unknowns)
+    return np.asarray(left.T @ left)
 
 
 def factor_of(

@@ -13,7 +13,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.episodes import RowLabels
 from contextual_lqr.belief.evidence import text_hashes
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Dynamics
+from contextual_lqr.context.dynamics import repeated
 from contextual_lqr.errors import ContextError
 
 
@@ -25,6 +26,7 @@ class Runs(NamedTuple):
     names: list[str | None]
     hashes: UInt64[Array, " runs"]  # of the names
     G: Float[Array, "runs p y"]
+    keys: Array  # what is kept of their contexts
 
 
 @dataclass(frozen=True)
@@ -47,13 +49,27 @@ class StepTable:
         """The places of the rows."""
         return np.arange(len(self.states[0])) if self.chosen is None else self.chosen
 
+    @cached_property
+    def moves(self) -> list[Array]:
+        """The columns of y; of features, NaN in rows that are not chosen."""
+        contexts, x, u = self.contexts, self.states, self.inputs
+        if self.chosen is None or not isinstance(self.context_map, Dynamics):
+            return self.context_map.moves(contexts, x, u)
+        x, u = ([column[self.chosen] for column in part] for part in (x, u))
+        found = self.context_map.moves(repeated(contexts, self.chosen), x, u)
+        columns = np.full((len(found), len(self.states[0])), np.nan)
+        columns[:, self.chosen] = found
+        return list(columns)
+
     @property
     def columns(self) -> list[Array]:
         """Those of [y, x']."""
-        return [*self.states, *self.inputs, *self.next_states]
+        return [*self.moves, *self.next_states]
 
     def encoded(self) -> tuple[list[Array], Int64[Array, " some"] | None]:
         """The columns of [z, x'], z = G y, and which of their rows are chosen."""
+        if isinstance(self.context_map, Dynamics):  # z is y
+            return self.columns, self.chosen
         try:
             with np.errstate(over="ignore", invalid="ignore"):  # refused later
                 z = self.context_map.encode(self.contexts, self.states, self.inputs)
@@ -92,7 +108,7 @@ class StepTable:
         if named:
             values = [np.asarray(column)[rows] for column in contexts.values()]
         else:
-            values = list(self.context_map.matrices(contexts)[rows].reshape(len(rows), -1).T)
+            values = list(self.context_map.keys(contexts)[rows].reshape(len(rows), -1).T)
         unnamed = np.array([name is None for name in self.labels.names])
         begins = unnamed[codes] & ~self.follows[rows]
         for column in (codes, *values):
@@ -106,16 +122,17 @@ class StepTable:
         names = [self.labels.names[code] for code in codes[starts].tolist()]
         hashes = text_hashes([name or "" for name in names])
         lengths = np.diff(starts, append=len(rows))
-        return Runs(starts, lengths, names, hashes, self.context_map.matrices(few))
+        G = self.context_map.matrices(few)
+        return Runs(starts, lengths, names, hashes, G, self.context_map.keys(few, G))
 
     def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
         """The columns of [y, y⁻, sign y, x'] of rows; NaN where a number is beyond the limit."""
         y, after, before = (
             np.array([column[at] for column in columns])
             for columns, at in (
-                ((*self.states, *self.inputs), rows),
+                (self.moves, rows),
                 (self.next_states, rows),
-                ((*self.states, *self.inputs), rows - 1),
+                (self.moves, rows - 1),
             )
         )
         before = np.where(self.follows[rows], before, y)
@@ -127,27 +144,23 @@ class StepTable:
 class EpisodeRows:
     """Episodes of one length, read as a table of their steps."""
 
-    states: Float[Array, "n H d"]
-    inputs: Float[Array, "n steps m"]
+    y: Float[Array, "n steps y"]
+    after: Float[Array, "n steps d"]
 
     @property
     def rows(self) -> Int64[Array, " all"]:
         """The places of the rows."""
-        return np.arange(self.inputs.shape[0] * self.inputs.shape[1])
+        return np.arange(self.y.shape[0] * self.y.shape[1])
 
     @property
     def columns(self) -> list[Array]:
         """Those of [y, x']."""
-        x, u = self.states, self.inputs
-        table = np.concatenate((x[:, :-1], u, x[:, 1:]), -1)
+        table = np.concatenate((self.y, self.after), -1)
         return list(np.ascontiguousarray(table.reshape(-1, table.shape[-1]).T))
 
     def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
         """As of a `StepTable`."""
-        y, table = (
-            self.states.shape[2] + self.inputs.shape[2],
-            lagged_rows(self.states, self.inputs),
-        )
+        y, table = self.y.shape[2], lagged_rows(self.y, self.after)
         table = table.reshape(-1, table.shape[-1])[rows]
         sizes = np.abs(table)
         sizes[:, 2 * y : 3 * y] = 0.0  # the signs
@@ -156,12 +169,11 @@ class EpisodeRows:
 
 
 def lagged_rows(
-    states: Float[Array, "*episodes H d"], inputs: Float[Array, "*episodes steps m"]
+    y: Float[Array, "*episodes steps y"], after: Float[Array, "*episodes steps d"]
 ) -> Float[Array, "*episodes steps k"]:
     """The rows [y, y⁻, sign y, x'] of episodes; the first is its own step before.
 
     As if the machine had stood there: 0 would be a jump, and tell more than all other steps.
     """
-    y = np.concatenate((states[..., :-1, :], inputs), -1)
     before = np.concatenate((y[..., :1, :], y[..., :-1, :]), -2)
-    return np.concatenate((y, before, np.sign(y), states[..., 1:, :]), -1)
+    return np.concatenate((y, before, np.sign(y), after), -1)

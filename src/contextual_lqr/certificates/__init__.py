@@ -5,6 +5,7 @@ from contextual_lqr.certificates.certificate import Certificate, CostBound
 from contextual_lqr.certificates.certify import certify, certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
 from contextual_lqr.certificates.gain_schedule import GainSchedule, gain_schedule
+from contextual_lqr.certificates.path_certificate import PathCertificate
 from contextual_lqr.certificates.plots import (
     plot_backtest,
     plot_certificates,
@@ -17,6 +18,7 @@ __all__ = [
     "Certificate",
     "CostBound",
     "GainSchedule",
+    "PathCertificate",
     "backtest",
     "certify",
     "certify_many",

@@ -43,6 +43,7 @@ from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import findings_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
+from contextual_lqr.context.dynamics import require_linear
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.preview import Preview, best_costs, costs_of, foreseen
 from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty
@@ -171,6 +172,7 @@ def backtest(
     InputError
         If the decoder keeps no machines apart, or has seen fewer than two.
     """
+    require_linear(decoder.context_map, "a backtest")
     population, store = decoder.population, decoder.store
     d = len(decoder.estimate)
     x = as_numbers("start", start, "(d,)", 1)

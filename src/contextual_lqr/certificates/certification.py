@@ -61,6 +61,7 @@ from contextual_lqr.checks import (
     require_probability,
 )
 from contextual_lqr.context import Schedule
+from contextual_lqr.context.dynamics import require_linear
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.moments import usual_moments
@@ -93,6 +94,7 @@ class CertificationTask:
         rng: np.random.Generator | None,
         forecast: Forecast | Mapping[str, ArrayLike] | None = None,
     ) -> None:
+        require_linear(decoder.context_map, "a certificate")
         d = len(decoder.estimate)
         x = as_numbers("start", start, "(d,)", 1)
         require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")

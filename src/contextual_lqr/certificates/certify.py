@@ -10,6 +10,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.episodes import machine_labels
 from contextual_lqr.certificates.certificate import (
     Certificate,
 )
@@ -17,7 +18,9 @@ from contextual_lqr.certificates.certification import CertificationTask
 from contextual_lqr.certificates.limits import (
     InputBounds,
 )
-from contextual_lqr.context import Schedule
+from contextual_lqr.certificates.path_certificate import certify_path
+from contextual_lqr.context import Dynamics, Schedule
+from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.lqr.stationary import Cost
 
 
@@ -58,13 +61,17 @@ def certify(
     Returns
     -------
     Certificate
-        With the controller as its `policy`.
+        With the controller as its `policy`. Of `Dynamics` a `PathCertificate`, by roll-outs of
+        posterior draws: sampled, not proven.
 
     Raises
     ------
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
+    if isinstance(decoder.context_map, Dynamics):
+        options: Any = {"noise": noise, "input_bounds": input_bounds, "draws": draws, "rng": rng}
+        return certify_path(decoder, context, cost, start, machine=machine, **options)
     task = CertificationTask(
         decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng, forecast
     )
@@ -147,6 +154,16 @@ def certify_many(
     InputError
         If something does not fit together, or there are no data of such a machine.
     """
+    if isinstance(decoder.context_map, Dynamics):
+        every = one_by_one(contexts)
+        labels = machine_labels(machine, len(every), "contexts")
+        options: Any = {"noise": noise, "input_bounds": input_bounds, "draws": draws, "rng": rng}
+        found: list[Certificate] = []
+        for one, label in zip(every, labels, strict=True):
+            found.append(certify_path(decoder, one, cost, start, machine=label, **options))
+            if progress is not None:
+                progress(1)
+        return found
     task = CertificationTask(
         decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng, forecast
     )

@@ -30,6 +30,7 @@ from contextual_lqr.belief.machine import as_system
 from contextual_lqr.belief.machine_factors import square_root
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context.columns import column_names
+from contextual_lqr.context.dynamics import require_linear, used_entries
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import QuadraticCost
@@ -97,6 +98,7 @@ def rank_candidates(
     InputError
         If there are no candidates or targets, or something does not fit together.
     """
+    require_linear(decoder.context_map, "rank_candidates")
     d, p = decoder.estimate.shape
     x = as_numbers("start", start, "(d,)", 1)
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
@@ -154,14 +156,21 @@ def unexcited_directions(
     labels = column_names(decoder.context_map, p, names)
     lengths = np.linalg.norm(D, axis=0)
     scale = np.where(lengths > 0, lengths, 1.0)
-    _, spread, directions = np.linalg.svd(D / scale)
-    unknown = directions[spread <= _NEGLIGIBLE * max(spread[0], 1.0)]
-    found = []
-    for vector in _sparse_basis(unknown):
-        own = np.flatnonzero(np.abs(vector) > _SHOWN * np.abs(vector).max())
-        direction = vector / scale
-        direction /= np.linalg.norm(direction)
-        found.append(UnexcitedDirection(tuple(labels[i] for i in own), direction))
+    used = used_entries(decoder.context_map)
+    rows = [np.ones(p, bool)] if used is None else np.unique(used, axis=0)
+    found: list[UnexcitedDirection] = []
+    for own in rows:  # of Θ: those that have columns of their own see these alone
+        _, spread, directions = np.linalg.svd((D / scale)[:, own])
+        directions = directions[: len(spread)]
+        unknown = np.zeros((len(spread), p))
+        unknown[:, own] = directions
+        for vector in _sparse_basis(unknown[spread <= _NEGLIGIBLE * max(spread[0], 1.0)]):
+            mixed = np.flatnonzero(np.abs(vector) > _SHOWN * np.abs(vector).max())
+            direction = vector / scale
+            direction /= np.linalg.norm(direction)
+            one = UnexcitedDirection(tuple(labels[i] for i in mixed), direction)
+            if all(one.columns != other.columns for other in found):
+                found.append(one)
     return found
 
 

@@ -23,6 +23,7 @@ from numpy import ndarray as Array
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
+from contextual_lqr.context import Dynamics as NonLinear
 from contextual_lqr.lqr.affine import moving_part
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
@@ -43,6 +44,8 @@ def findings_of(
     that are correlated because of it. For a constant gain, which `in_the_long_run` any finding
     forbids to trust, both tests are made: the one sees what the other does not.
     """
+    if isinstance(decoder.context_map, NonLinear):
+        return ()  # the tests are of rows [x, u]
     kept, store, population = decoder.kept, decoder.store, decoder.population
     both = isinstance(cost, StationaryCost)
     if ("findings", both) not in kept and store is not None and population is not None:

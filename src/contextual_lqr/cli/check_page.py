@@ -16,6 +16,7 @@ from contextual_lqr.paper.style import as_svg, rendered_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+_BLIND = 3  # directions that no log excites, of which one screen has room
 _HEADER = ("", "unit", "from", "to", "spread", "free", "resolution", "noise")
 
 
@@ -36,6 +37,9 @@ def summary(survey: LogSurvey) -> list[str]:
         if found is not None:
             said.append("; ".join(found) or none)
     said += survey.contradicted
+    if blind := survey.unexcited:
+        rest = [f"{len(blind) - _BLIND} more, which advise names"] if len(blind) > _BLIND else []
+        said.append("; ".join(blind[:_BLIND] + rest))
     if some := survey.several_contexts:
         more = f" and {len(some) - 3:,} more" if len(some) > 3 else ""
         said.append(f"logged with several contexts: {', '.join(some[:3])}{more}")

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from contextual_lqr.certificates.backtest import Backtest
 from contextual_lqr.certificates.fleet_check import fleet_check
+from contextual_lqr.context import Dynamics
 from contextual_lqr.data import FittedFleet
 
 _MOST = 100_000  # machines: their deviations take some six seconds to estimate
@@ -43,6 +44,8 @@ def backtest_fit(fleet: FittedFleet) -> FitBacktest:
     """Leave some hundred of the machines out in turn, if there are two at least, kept apart."""
     store, described = fleet.decoder.store, fleet.description
     n = 0 if store is None else len(store)
+    if isinstance(described.context_map, Dynamics):
+        return FitBacktest(None, n, "no backtest: it is of linear machines")
     if n < 2:
         return FitBacktest(None, n, "no backtest: it takes two machines, to leave one out")
     if n > _MOST:

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from contextual_lqr.cli.terminal import Console, percent, say
+from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.data import FleetDescription, LogReport, MachineReport, MisfitReport
 from contextual_lqr.data.fitting import MOST_SET_ASIDE
 from contextual_lqr.data.history_choice import HistoryChoice
@@ -23,7 +24,12 @@ def say_description(console: Console, fleet: FleetDescription) -> None:
     say(console, f"states    {', '.join(fleet.state_names)}")
     say(console, f"inputs    {', '.join(fleet.input_names)}")
     say(console, f"contexts  {', '.join(fleet.context_names)}")
-    say(console, f"to learn  {d - len(known)} × {p} numbers")
+    used = used_entries(fleet.context_map)
+    if used is None:
+        say(console, f"to learn  {d - len(known)} × {p} numbers")
+    else:
+        free = [i for i in range(d) if i not in fleet.known]
+        say(console, f"to learn  {used[free].sum()} numbers, of {p} features")
     if known:
         say(console, f"known     the next {', '.join(known)}")
     for name, rate in fleet.rates.items():

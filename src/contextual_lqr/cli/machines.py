@@ -134,7 +134,7 @@ def _with_own_rows(fitted: FittedFleet, machines: Machines) -> Machines:
     counts = [0] * len(machines)
     for i, (label, context) in enumerate(zip(machines.labels or (), machines.rows, strict=False)):
         if store is not None and (known := dict(store.of_label(label))):
-            place = store.place(label, context_map.condensed(context_map.matrix(context)))
+            place = store.place(label, context_map.keys([context])[0])
             counts[i] = 0 if place is None else known[place].rows
     return replace(machines, own_rows=tuple(counts))
 

@@ -1,4 +1,7 @@
-"""Contexts: from what is known of one machine to its context matrix G, in [A, B] = Θ G(context)."""
+"""Contexts: from what is known of one machine to its context matrix G, in [A, B] = Θ G(context).
+
+Or, where machines are not linear, to features of context, state and input: x' = Θ φ(c, x, u).
+"""
 
 from collections.abc import Callable, Mapping
 from inspect import signature
@@ -6,8 +9,11 @@ from typing import Any
 
 from contextual_lqr.context.base import ContextMap
 from contextual_lqr.context.block import BlockContext
+from contextual_lqr.context.dynamics import Dynamics
 from contextual_lqr.context.feature import FeatureContext
+from contextual_lqr.context.feature_dynamics import FeatureDynamics
 from contextual_lqr.context.function import FunctionContext
+from contextual_lqr.context.function_dynamics import FunctionDynamics
 from contextual_lqr.context.schedule import Schedule
 from contextual_lqr.context.variables import shown
 from contextual_lqr.errors import FormatError
@@ -15,13 +21,16 @@ from contextual_lqr.errors import FormatError
 __all__ = [
     "BlockContext",
     "ContextMap",
+    "Dynamics",
     "FeatureContext",
+    "FeatureDynamics",
     "FunctionContext",
+    "FunctionDynamics",
     "Schedule",
     "context_map_from",
 ]
 
-_DESCRIBABLE = {kind.__name__: kind for kind in (BlockContext, FeatureContext)}
+_DESCRIBABLE = {kind.__name__: kind for kind in (BlockContext, FeatureContext, FeatureDynamics)}
 
 
 def context_map_from(description: Any) -> ContextMap:

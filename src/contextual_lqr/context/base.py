@@ -114,6 +114,18 @@ class ContextMap(ABC):
         moves = np.stack((*states, *inputs), 1)
         return list((G @ moves[..., None])[..., 0].T)
 
+    def moves(
+        self, contexts: Iterable[Any], states: Sequence[Array], inputs: Sequence[Array]
+    ) -> list[Array]:
+        """The columns of y, what a machine's own matrix multiplies: [x; u], as they are."""
+        return [*states, *inputs]
+
+    def episode_moves(
+        self, contexts: Any, states: Float[Array, "n H d"], inputs: Float[Array, "n steps m"]
+    ) -> Float[Array, "n steps y"]:
+        """The y of each step of n episodes, each with its context."""
+        return np.concatenate((states[:, :-1], inputs), -1)
+
     @cached_property
     def persistence(self) -> Float[Array, "d p"] | None:
         """Θ of machines that stay where they are, Θ G(c) = [I, 0] whatever the context c.
@@ -175,8 +187,12 @@ class ContextMap(ABC):
         """What must be kept of context matrices so that `expanded` gives them back."""
         return G
 
+    def keys(self, contexts: Iterable[Any], G: Array | None = None) -> Array:
+        """What is kept of contexts, whose matrices may be at hand: it tells machines apart."""
+        return self.condensed(self.matrices(contexts) if G is None else G)
+
     def expanded(self, condensed: Array) -> Float[Array, "batch p n"]:
-        """The context matrices of a batch of what `condensed` gave."""
+        """The context matrices of a batch of what `condensed`, or `keys`, gave."""
         return condensed
 
     def describe(self) -> dict[str, Any] | None:

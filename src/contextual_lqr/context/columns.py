@@ -8,11 +8,14 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import require
 from contextual_lqr.context.base import ContextMap
 from contextual_lqr.context.block import BlockContext
+from contextual_lqr.context.dynamics import Dynamics
 from contextual_lqr.context.feature import FeatureContext
 
 
 def column_names(context_map: ContextMap, p: int, names: Sequence[str] | None = None) -> list[str]:
     """What each column of Θ multiplies: a feature, and a state or an input."""
+    if isinstance(context_map, Dynamics):
+        return list(context_map.feature_names)
     if not isinstance(context_map, FeatureContext):
         owners, features = feature_groups(context_map, p)
         return [f"{features[owner]}, row {j + 1}" for j, owner in enumerate(owners)]
@@ -30,6 +33,8 @@ def feature_groups(context_map: ContextMap, p: int) -> tuple[Array, list[str]]:
 
     Of the block form, rows of C and D that hold the same expressions are one feature.
     """
+    if isinstance(context_map, Dynamics):
+        return np.arange(p), list(context_map.feature_names)
     if isinstance(context_map, FeatureContext):
         names = list(context_map.feature_names)
         return np.repeat(np.arange(len(names)), p // len(names)), names

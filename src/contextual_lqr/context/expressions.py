@@ -1,49 +1,40 @@
 """Arithmetic written as text, such as `"length / mass**2"`.
 
 Features of a context come from configuration files and logs as well as from code, so their text is
-never run as Python. It is parsed, checked node by node against what arithmetic needs, and turned
-into closures: one set over `math` for a single context, one over NumPy for many at once.
+never run as Python. It is parsed, checked node by node against what arithmetic needs into a tree of
+the operators of `operators.py`, and that is turned into closures: one set over `math` for a single
+context, one over NumPy for many at once. Derivatives are exact: the tree is walked once, forwards,
+with the chain rule at each node.
 """
 
 import ast
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, final
+from functools import partial, reduce
+from typing import Any, NamedTuple, final
 
 import numpy as np
 from numpy import ndarray as Array
 
+from contextual_lqr.context.operators import FUNCTIONS, OPERATORS
 from contextual_lqr.errors import InputError
 
 Evaluate = Callable[[Mapping[str, Any]], Any]
 
-# Each operation twice: for floats, and for arrays.
-_SCALAR, _ARRAY = 0, 1
-_OPERATORS: dict[type[ast.AST], tuple[Callable[..., Any], Callable[..., Any]]] = {
-    ast.Add: (operator.add, np.add),
-    ast.Sub: (operator.sub, np.subtract),
-    ast.Mult: (operator.mul, np.multiply),
-    ast.Div: (operator.truediv, np.divide),
-    ast.Pow: (math.pow, np.power),  # not operator.pow, which answers (-1) ** 0.5 with a complex
-    ast.UAdd: (operator.pos, np.positive),
-    ast.USub: (operator.neg, np.negative),
-}
-_FUNCTIONS: dict[str, tuple[Callable[..., Any], Callable[..., Any]]] = {
-    "sqrt": (math.sqrt, np.sqrt),
-    "exp": (math.exp, np.exp),
-    "log": (math.log, np.log),
-    "sin": (math.sin, np.sin),
-    "cos": (math.cos, np.cos),
-    "tan": (math.tan, np.tan),
-    "tanh": (math.tanh, np.tanh),
-    "abs": (abs, np.abs),
+_SIGNS: dict[type[ast.AST], str] = {
+    ast.Add: "add",
+    ast.Sub: "subtract",
+    ast.Mult: "multiply",
+    ast.Div: "divide",
+    ast.Pow: "power",
+    ast.UAdd: "positive",
+    ast.USub: "negative",
 }
 _CONSTANTS = {"pi": math.pi}
 
-RESERVED = frozenset(_FUNCTIONS) | frozenset(_CONSTANTS)
+RESERVED = frozenset(FUNCTIONS) | frozenset(_CONSTANTS)
 """Words with a meaning of their own in an expression, which no variable can have as its name."""
 
 # Bounds on what one text can cost us; both are far beyond what a formula needs.
@@ -52,8 +43,19 @@ _DEEPEST_TREE = 100
 
 _ALLOWED = (
     "an expression may hold numbers, names, pi, + - * / **, parentheses, and the functions "
-    + ", ".join(_FUNCTIONS)
+    + ", ".join(FUNCTIONS)
 )
+
+
+class Node(NamedTuple):
+    """A piece of an expression: an operator of its arguments, a number, or a name.
+
+    `operator` is one of `operators.OPERATORS`, or "number", or "name"; these two have a `value`.
+    """
+
+    operator: str
+    arguments: tuple["Node", ...] = ()
+    value: float | str | None = None
 
 
 @final
@@ -63,6 +65,7 @@ class Expression:
 
     text: str
     names: tuple[str, ...]
+    tree: Node = field(repr=False, compare=False)
     _on_floats: Evaluate = field(repr=False, compare=False)
     _on_arrays: Evaluate = field(repr=False, compare=False)
 
@@ -94,6 +97,24 @@ class Expression:
             with np.errstate(all="ignore"):
                 return float(self._on_arrays(numbers))
 
+    def slopes(self, values: Mapping[str, Any], names: Sequence[str]) -> tuple[Any, list[Any]]:
+        """The value at `values` and its partial derivatives by these names, on arrays.
+
+        What does not depend on a name has the slope 0.0, a number.
+        """
+        columns = {name: np.asarray(values[name], np.float64) for name in self.names}
+        with np.errstate(all="ignore"):
+            value, slopes = _forward(self.tree, columns, frozenset(names))
+        return value, [slopes.get(name, 0.0) for name in names]
+
+    def postfix(self) -> list[tuple[str, float | str | None]]:
+        """The tree as a program for a stack: ("number", 2.0), ("name", "mass"), ("divide", None).
+
+        Each operator takes its arguments, one or two, from the top of the stack, the last one
+        first, and leaves its value there.
+        """
+        return _postfix(self.tree)
+
     def __reduce__(self) -> tuple[Callable[[str], "Expression"], tuple[str]]:
         """Copies and pickles travel as text, because closures cannot."""
         return parse, (self.text,)
@@ -119,47 +140,89 @@ def parse(text: str) -> Expression:
     except (ValueError, RecursionError, MemoryError) as error:
         # What the parser says of null bytes, lone surrogates, and hundreds of nested signs.
         raise InputError(f"the expression {text!r} cannot be read: {error}") from None
-    on_floats, on_arrays = (_compiled(tree, text, flavour) for flavour in (_SCALAR, _ARRAY))
-    used = {_source(node, text) for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return Expression(text, tuple(sorted(used - RESERVED)), on_floats, on_arrays)
+    read = _read(tree, text)
+    used = {str(value) for kind, value in _postfix(read) if kind == "name"}
+    on_floats, on_arrays = (_compiled(read, flavour) for flavour in ("on_floats", "on_arrays"))
+    return Expression(text, tuple(sorted(used)), read, on_floats, on_arrays)
 
 
-def _compiled(node: ast.expr, text: str, flavour: int, depth: int = 1) -> Evaluate:
-    """The closure that evaluates `node`; whatever is not listed here is refused."""
+def _read(node: ast.expr, text: str, depth: int = 1) -> Node:
+    """The tree of what `ast` found; whatever is not listed here is refused."""
     if depth > _DEEPEST_TREE:
         raise _fault(node, text, f"is nested more than {_DEEPEST_TREE} deep")
-    inner = partial(_compiled, text=text, flavour=flavour, depth=depth + 1)
+    inner = partial(_read, text=text, depth=depth + 1)
     match node:
         case ast.Constant(value=float() | int() as value) if not isinstance(value, bool):
             number = as_float(value)
             if math.isinf(number):
                 raise _fault(node, text, "is too large a number")
-            return lambda values: number
+            return Node("number", value=number)
         case ast.Name():
             name = _source(node, text)
-            if name in _FUNCTIONS:
+            if name in FUNCTIONS:
                 raise _fault(node, text, f"is a function: write {name}(...)")
             if name in _CONSTANTS:
-                constant = _CONSTANTS[name]
-                return lambda values: constant
-            return operator.itemgetter(name)
-        case ast.BinOp(left, op, right) if type(op) in _OPERATORS:
-            f, a, b = _OPERATORS[type(op)][flavour], inner(left), inner(right)
-            return lambda values: f(a(values), b(values))
+                return Node("number", value=_CONSTANTS[name])
+            return Node("name", value=name)
+        case ast.BinOp(left, op, right) if type(op) in _SIGNS:
+            return Node(_SIGNS[type(op)], (inner(left), inner(right)))
         case ast.BinOp(op=ast.BitXor()):
             raise _fault(node, text, "uses ^: write ** for a power")
-        case ast.UnaryOp(op, operand) if type(op) in _OPERATORS:
-            f, a = _OPERATORS[type(op)][flavour], inner(operand)
-            return lambda values: f(a(values))
-        case ast.Call(func=ast.Name(id=name)) if name not in _FUNCTIONS:
+        case ast.UnaryOp(op, operand) if type(op) in _SIGNS:
+            return Node(_SIGNS[type(op)], (inner(operand),))
+        case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
             raise _fault(node, text, f"calls {name}, which is no function known here")
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
-            if len(args) != 1 or keywords:
-                given = len(args) + len(keywords)
-                raise _fault(node, text, f"gives {given} arguments to {name}, which takes one")
-            f, a = _FUNCTIONS[name][flavour], inner(args[0])
-            return lambda values: f(a(values))
+            several, given = name in ("min", "max"), len(args) + len(keywords)
+            if keywords or not (given == FUNCTIONS[name] or (several and given > 2)):
+                takes = ("one", "two")[FUNCTIONS[name] - 1] + (" or more" if several else "")
+                raise _fault(node, text, f"gives {given} arguments to {name}, which takes {takes}")
+            found = [inner(one) for one in args]
+            if several:
+                return reduce(lambda a, b: Node(name, (a, b)), found)
+            return Node(name, tuple(found))
     raise _fault(node, text, "is not arithmetic")
+
+
+def _compiled(node: Node, flavour: str) -> Evaluate:
+    """The closure that evaluates a tree on floats, or on arrays."""
+    if node.operator == "number":
+        number = node.value
+        return lambda values: number
+    if node.operator == "name":
+        return operator.itemgetter(node.value)
+    f = getattr(OPERATORS[node.operator], flavour)
+    a, *more = (_compiled(one, flavour) for one in node.arguments)
+    if more:
+        b = more[0]
+        return lambda values: f(a(values), b(values))
+    return lambda values: f(a(values))
+
+
+def _forward(
+    node: Node, values: Mapping[str, Any], names: frozenset[str]
+) -> tuple[Any, dict[str, Any]]:
+    """The value of a tree, and its slopes by those of the names that it depends on."""
+    if node.operator == "number":
+        return node.value, {}
+    if node.operator == "name":
+        name = str(node.value)
+        return values[name], {name: 1.0} if name in names else {}
+    arguments = [_forward(one, values, names) for one in node.arguments]
+    operation = OPERATORS[node.operator]
+    at = [value for value, _ in arguments]
+    value = operation.on_arrays(*at)
+    found: dict[str, Any] = {}
+    if any(slopes for _, slopes in arguments):
+        for outer, (_, slopes) in zip(operation.slopes(value, *at), arguments, strict=True):
+            for name, inner in slopes.items():
+                found[name] = found.get(name, 0.0) + outer * inner  # the chain rule
+    return value, found
+
+
+def _postfix(node: Node) -> list[tuple[str, float | str | None]]:
+    program = [step for one in node.arguments for step in _postfix(one)]
+    return [*program, (node.operator, node.value)]
 
 
 def as_float(value: Any) -> float:

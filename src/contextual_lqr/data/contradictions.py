@@ -16,6 +16,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.unmodelled import findings_of
+from contextual_lqr.context import Dynamics
 from contextual_lqr.data.description import FleetDescription
 
 CHANCE = 1.25  # how far beyond its bound the error of an integral may be in few rows
@@ -44,6 +45,8 @@ def _no_integrals(about: FleetDescription, decoder: Decoder) -> list[str]:
     store, said = decoder.store, list[str]()
     if store is None or not store.rows or not about.rates:
         return said
+    if isinstance(about.context_map, Dynamics):
+        return said  # whose factors are of features
     factors, rows = store.own_factors(), store.rows  # of [x, u, x']
     y = len(about.states) + len(about.inputs)
     noise = np.sqrt(np.diagonal(decoder.noise_estimate))

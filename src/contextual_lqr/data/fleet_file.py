@@ -3,6 +3,7 @@
     [states], [inputs], [contexts]    names, in order, each with its unit and bounds
     [outputs], [measured]             what is measured instead of a state, and disturbances
     [context_map]                     kind "features" or "block"
+    [dynamics]                        features of machines that are not linear, instead
     [task]                            horizon (none: machines run on and on), start
     [cost]                            Q, R, final_Q, target, integral
     [learning]                        noise_level, regularisation
@@ -27,9 +28,10 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import as_symmetric, read_only, require, require_semi_definite
-from contextual_lqr.context import BlockContext, ContextMap, FeatureContext
+from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FeatureDynamics
 from contextual_lqr.context.expressions import RESERVED, as_float
 from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, History, Quantity
+from contextual_lqr.data.dynamics_table import known_row_of, read_dynamics
 from contextual_lqr.data.known_dynamics import integrated, known_row
 from contextual_lqr.data.layout import LOGS_FIELDS, TABLE_FIELDS, read_layout
 from contextual_lqr.data.outputs_table import read_states
@@ -48,6 +50,7 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "inputs": None,
     "contexts": None,
     "context_map": ("kind", "features", "C", "D"),
+    "dynamics": ("features",),
     "task": ("horizon", "start"),
     "cost": ("Q", "R", "final_Q", "target", "integral"),
     "learning": ("noise_level", "regularisation"),
@@ -57,7 +60,9 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "columns": None,
     "table": TABLE_FIELDS,
 }
-_OPTIONAL = ("states", "outputs", "measured", "known", "prior", "logs", "columns", "table")
+_OPTIONAL = (
+    *("states", "outputs", "measured", "dynamics", "known", "prior", "logs", "columns", "table"),
+)
 _KINDS = {"features": ("features",), "block": ("C", "D")}
 
 
@@ -129,7 +134,8 @@ class FleetFile:
             self.errors.add((name,), f"[{name}] is unknown; there are {', '.join(_TABLES)}")
         for name, fields in _TABLES.items():
             if name not in self.content:
-                if name not in _OPTIONAL:
+                instead = name == "context_map" and "dynamics" in self.content
+                if name not in _OPTIONAL and not instead:
                     self.errors.add((name,), f"the table [{name}] is missing")
             elif not isinstance(self.content[name], dict):
                 self.errors.add((name,), f"{name} must be a table, [{name}]")
@@ -198,6 +204,9 @@ class FleetFile:
     # -- the map, and what is known of Θ -----------------------------------------------------------
 
     def _context_map(self) -> ContextMap | None:
+        bounds = {one.name: (one.low, one.high) for one in self.contexts if one.low <= one.high}
+        if "dynamics" in self.content:
+            return read_dynamics(self, bounds)
         table, before = self.table("context_map"), len(self.errors)
         kind = table.get("kind")
         made: ContextMap | None = None
@@ -211,7 +220,6 @@ class FleetFile:
             self.errors.add(("context_map", "kind"), f'kind = "{kind}" needs {key}')
         if len(self.errors) > before:
             return None
-        bounds = {one.name: (one.low, one.high) for one in self.contexts if one.low <= one.high}
         # Logs are held to the bounds; a machine to be designed for may lie outside, and is told so.
         common: dict[str, Any] = {"bounds": bounds, "allow_outside": True}
         d, m = len(self.states), len(self.inputs)
@@ -271,8 +279,11 @@ class FleetFile:
                 if (rate := integrated(name, text, self.states)) is not None:
                     self.rates[name] = rate
                     continue
-                row = known_row(text, names, inputs, self.contexts, context_map)
-                rows[names.index(name)] = row
+                at = names.index(name)
+                if isinstance(context_map, FeatureDynamics):
+                    rows[at] = known_row_of(context_map, text, at)
+                else:
+                    rows[at] = known_row(text, names, inputs, self.contexts, context_map)
         if names and len(rows) == len(names):
             self.errors.add(("known",), "every state is known: nothing is left to learn")
         return rows

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.data.fitted_fleet import FittedFleet
 from contextual_lqr.errors import ContextError
 
@@ -27,6 +27,10 @@ def logged_contexts(fitted: FittedFleet, label: str) -> list[dict[str, float] | 
     store, context_map = fitted.decoder.store, fitted.decoder.context_map
     if store is None:
         return []
+    if isinstance(context_map, Dynamics):  # what is kept of a context is the context
+        names = context_map.names or ()
+        each = [one.context.tolist() for _, one in store.of_label(label)]
+        return [dict(zip(names, values, strict=True)) for values in each]
     ranges = dict(fitted.context_range)
     return [
         context_of(context_map, context_map.expanded(one.context[None])[0], ranges)

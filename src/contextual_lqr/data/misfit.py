@@ -19,6 +19,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import machine_posterior
 from contextual_lqr.certificates.backtest import hedged_policy, relative_excess
+from contextual_lqr.context import Dynamics
 from contextual_lqr.data.context_search import least_context
 from contextual_lqr.data.outliers import Outliers, OutlierTest
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost
@@ -103,7 +104,8 @@ def find_misfits(
     test = fleet.settled(level)
     effects = _Effects(fleet, test)
     named = test.corrected <= level
-    gone = effects.excess(cost, start)
+    linear = not isinstance(decoder.context_map, Dynamics)
+    gone = effects.excess(cost, start) if linear else np.full(len(named), np.nan)
     local, shared = effects.errors()
     labels = decoder.machine_labels
     reports = []
@@ -111,7 +113,7 @@ def find_misfits(
         what = f"'{states[int(test.p[i].argmin())]}' does not behave as the fleet predicts"
         says: dict[str, float] = {}
         like: dict[str, float] = {}
-        if named[i] and bounds and rank < _EXPLAINED:
+        if named[i] and bounds and linear and rank < _EXPLAINED:
             says, like = effects.labelled(i, bounds), effects.explained(i, bounds, level)
         if like:
             what = f"behaves like {_shown(like)}, label says {_shown(says)}"

@@ -49,6 +49,8 @@ def read_prior(
     table, d, m = file.table("prior"), len(file.states), len(file.inputs)
     if "prior" not in file.content or scales is None or not d or not m:
         return None
+    if "dynamics" in file.content:
+        return None  # which was refused
     before = len(file.errors)
     given = [key for key in ("A", "B", "context") if key in table]
     if given and len(given) < 3:

@@ -17,8 +17,10 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.certificates.experiment_design import unexcited_directions
 from contextual_lqr.certificates.misspecification import Finding
 from contextual_lqr.certificates.unmodelled import findings_of
+from contextual_lqr.context import Dynamics
 from contextual_lqr.data.contradictions import contradicted
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.screening import LogReport
@@ -59,6 +61,7 @@ class LogSurvey:
     delay: list[str] | None = None
     history: list[str] | None = None
     contradicted: list[str] = field(default_factory=list)  # what [known] says
+    unexcited: list[str] = field(default_factory=list)  # directions of Θ that no log tells
     traces: list[dict[str, Array]] = field(default_factory=list, repr=False)
     sample: dict[str, Array] = field(default_factory=dict, repr=False)
 
@@ -72,6 +75,7 @@ class LogSurvey:
             "delay": self.delay,
             "history": self.history,
             "contradicted": self.contradicted,
+            "unexcited": self.unexcited,
         }
 
 
@@ -153,7 +157,9 @@ class Surveyor:
                 )
             )
         found.contradicted = contradicted(about, decoder)
-        if store is not None and len(store) > 1:
+        moving = [*about.state_names, *about.input_names]
+        found.unexcited = [str(one) for one in unexcited_directions(decoder, moving)]
+        if store is not None and len(store) > 1 and not isinstance(about.context_map, Dynamics):
             found.delay, found.history = _suspicions(findings_of(decoder), about)
         return found
 

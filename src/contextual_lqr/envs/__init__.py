@@ -12,6 +12,7 @@ except ImportError as error:
     raise MissingExtraError("Gymnasium", "gym") from error
 
 from contextual_lqr.envs.contextual_env import ContextualEnv
+from contextual_lqr.envs.dynamics_env import DynamicsEnv
 from contextual_lqr.envs.fleet_env import FleetEnv
 from contextual_lqr.envs.output_env import OutputHistoryEnv
 from contextual_lqr.envs.rollout import Rollout, rollout
@@ -26,11 +27,21 @@ IDS = {
 }
 """The environment of each fleet in `FLEETS`."""
 
+NONLINEAR_IDS = {
+    "pendulum-swing-up": "contextual_lqr/PendulumSwingUp-v0",
+    "cart-pole-swing-up": "contextual_lqr/CartPoleSwingUp-v0",
+    "slippery-curve": "contextual_lqr/SlipperyCurve-v0",
+    "two-tanks": "contextual_lqr/TwoTanks-v0",
+}
+"""The environment of each fleet in `NONLINEAR_FLEETS`."""
+
 PENDULUM = "contextual_lqr/InvertedPendulum-v0"
 """MuJoCo's inverted pendulum with a context; it needs the extra `mujoco`."""
 
 for _name, _id in IDS.items():
     gymnasium.register(_id, "contextual_lqr.envs.fleet_env:FleetEnv", kwargs={"fleet": _name})
+for _name, _id in NONLINEAR_IDS.items():
+    gymnasium.register(_id, "contextual_lqr.envs.dynamics_env:DynamicsEnv", kwargs={"fleet": _name})
 gymnasium.register(
     PENDULUM,
     "contextual_lqr.envs.inverted_pendulum:InvertedPendulum",
@@ -39,8 +50,10 @@ gymnasium.register(
 
 __all__ = [
     "IDS",
+    "NONLINEAR_IDS",
     "PENDULUM",
     "ContextualEnv",
+    "DynamicsEnv",
     "FleetEnv",
     "OutputHistoryEnv",
     "Rollout",

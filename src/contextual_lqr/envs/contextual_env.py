@@ -10,7 +10,7 @@ from gymnasium import spaces
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.fleets import Fleet
+from contextual_lqr.fleets import Fleet, NonlinearFleet
 
 FARTHEST = 1e9
 """The largest state coordinate of an observation; beyond it an episode ends."""
@@ -24,8 +24,9 @@ class ContextualEnv(gymnasium.Env[dict[str, Any], Array]):
     draws a machine.
     """
 
-    def __init__(self, fleet: Fleet, input_scale: float) -> None:
-        self.fleet, self.input_scale = fleet, input_scale
+    def __init__(self, fleet: Fleet | NonlinearFleet, input_scale: float) -> None:
+        self.fleet: Any = fleet
+        self.input_scale = input_scale
         self.context: dict[str, float] = {}
         named: dict[str, spaces.Space[Any]] = {
             name: spaces.Box(low, high, (1,), np.float64)

@@ -12,6 +12,13 @@ from contextual_lqr.fleets.fleet import (
     true_system,
 )
 from contextual_lqr.fleets.heating import heating
+from contextual_lqr.fleets.nonlinear import (
+    cart_pole_swing_up,
+    pendulum_swing_up,
+    slippery_curve,
+    two_tanks,
+)
+from contextual_lqr.fleets.nonlinear_fleet import NonlinearFleet, true_machine
 from contextual_lqr.fleets.path_following import path_following
 from contextual_lqr.fleets.quadrotor import quadrotor
 from contextual_lqr.fleets.vehicle import vehicle
@@ -24,19 +31,34 @@ FLEETS: dict[str, Callable[..., Fleet]] = {
     "vehicle": vehicle,
     "heating": heating,
 }
-"""Every fleet by name; all their arguments have defaults."""
+"""Every linear fleet by name; all their arguments have defaults."""
+
+NONLINEAR_FLEETS: dict[str, Callable[..., NonlinearFleet]] = {
+    "pendulum-swing-up": pendulum_swing_up,
+    "cart-pole-swing-up": cart_pole_swing_up,
+    "slippery-curve": slippery_curve,
+    "two-tanks": two_tanks,
+}
+"""Every fleet that is not linear, by name."""
 
 __all__ = [
     "FLEETS",
+    "NONLINEAR_FLEETS",
     "Fleet",
+    "NonlinearFleet",
     "cart_pole",
+    "cart_pole_swing_up",
     "chain",
     "heating",
     "misfit",
     "path_following",
+    "pendulum_swing_up",
     "quadrotor",
+    "slippery_curve",
     "true_decoder",
+    "true_machine",
     "true_schedule",
     "true_system",
+    "two_tanks",
     "vehicle",
 ]

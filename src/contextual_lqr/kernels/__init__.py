@@ -10,6 +10,16 @@ import logging
 import os
 
 from contextual_lqr.errors import InputError
+from contextual_lqr.kernels.ilqr_reference import (
+    DIVERGED,
+    OPERATIONS,
+    STALLED,
+    Features,
+    Guess,
+    PathProblem,
+    Paths,
+    Program,
+)
 from contextual_lqr.kernels.reference import (
     INACCURATE,
     NOT_FINITE,
@@ -27,6 +37,7 @@ try:
         compiled,
         factor_blocks,
         factor_rows,
+        ilqr,
         lyapunov,
         recursions,
         riccati,
@@ -36,6 +47,7 @@ try:
         update_triangles,
     )
 except ImportError as missing:
+    from contextual_lqr.kernels.ilqr_reference import ilqr
     from contextual_lqr.kernels.reference import (
         best_decoder,
         column_ranges,
@@ -57,20 +69,29 @@ except ImportError as missing:
     )
 
 __all__ = [
+    "DIVERGED",
     "INACCURATE",
     "NOT_CONVERGED",
     "NOT_FINITE",
     "NOT_POSITIVE_DEFINITE",
+    "OPERATIONS",
     "SOLVED",
+    "STALLED",
     "Best",
     "Constant",
+    "Features",
+    "Guess",
     "Outcome",
+    "PathProblem",
+    "Paths",
+    "Program",
     "best_decoder",
     "column_ranges",
     "compiled",
     "cores",
     "factor_blocks",
     "factor_rows",
+    "ilqr",
     "lyapunov",
     "recursions",
     "riccati",

@@ -7,11 +7,13 @@ rows of doubles.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.kernels import native
+from contextual_lqr.kernels import ilqr_reference, native
+from contextual_lqr.kernels.ilqr_reference import Features, Guess, Pass, PathProblem, Paths
 from contextual_lqr.kernels.reference import SOLVED, Best, Outcome
 from contextual_lqr.kernels.stationary_reference import Constant
 
@@ -169,3 +171,89 @@ def column_ranges(columns: Sequence[Array], rows: Array) -> tuple[Array, Array]:
     low, high = np.empty(len(columns)), np.empty(len(columns))
     native.column_ranges(columns, rows, low, high)
     return low, high
+
+
+def ilqr(
+    problem: PathProblem,
+    features: Features,
+    start: Array,
+    guess: Guess,
+    *,
+    iterations: int,
+    tolerance: float,
+    threads: int = 1,
+) -> Paths:
+    """The path of least cost near the guess, for every member.
+
+    All of it compiled for features that are a program; for others, whose values are Python's, the
+    backward passes are.
+    """
+    if features.program is None:
+        return ilqr_reference.ilqr(
+            problem,
+            features,
+            start,
+            guess,
+            iterations=iterations,
+            tolerance=tolerance,
+            backward=partial(ilqr_backward, threads=threads),
+        )
+    n, (T, m), d = len(start), guess.inputs.shape[1:], start.shape[1]
+    out = Paths(
+        np.empty((n, T + 1, d)),
+        np.empty((n, T, m)),
+        np.empty((n, T, m, d)),
+        np.empty(n),
+        np.empty(n),
+        np.empty(n, np.int8),
+        np.empty(n, np.int32),
+    )
+    sizes, given = _path_problem(problem, n)
+    code, constants, outputs, contexts = features.program
+    native.ilqr(
+        sizes,
+        given,
+        problem.period,
+        np.ascontiguousarray(code, np.int32),
+        constants,
+        np.ascontiguousarray(outputs, np.int32),
+        contexts,
+        start,
+        *guess,
+        iterations,
+        tolerance,
+        *out,
+        threads,
+    )
+    return out
+
+
+def ilqr_backward(
+    problem: PathProblem,
+    states: Array,
+    inputs: Array,
+    phi: Array,
+    J: Array,
+    damping: Array,
+    *,
+    threads: int = 1,
+) -> Pass:
+    """One backward pass along the paths."""
+    n, T, m = inputs.shape
+    d = states.shape[-1]
+    shapes = ((n, T, m), (n, T, m, d), (n, 2), (n, T, d), (n,))
+    out = Pass(*(np.zeros(shape) for shape in shapes), np.empty(n, np.int8))
+    sizes, given = _path_problem(problem, n)
+    native.ilqr_backward(
+        sizes, given, problem.period, states, inputs, phi, J, damping, *out, threads
+    )
+    return out
+
+
+def _path_problem(problem: PathProblem, n: int) -> tuple[tuple[int, ...], tuple[Array | None, ...]]:
+    """Sizes and arrays; the arrays in rows of doubles, since `native` reads them where they lie."""
+    d, p = problem.theta.shape[-2:]
+    sizes = (n, d, problem.R.shape[-1], p, problem.Q.shape[1])
+    return sizes, tuple(
+        None if one is None else np.ascontiguousarray(one, np.float64) for one in problem[:-1]
+    )

@@ -191,6 +191,16 @@ class QuadraticCost(Displayed):
         """The number of inputs m."""
         return int(self.R.shape[-1])
 
+    def rest(self, step: int) -> QuadraticCost:
+        """The cost of what is left from this step on."""
+        return record(
+            object.__new__(QuadraticCost),
+            Q=self.Q[..., step:, :, :],
+            R=self.R[..., step:, :, :],
+            N=None if self.N is None else self.N[..., step:, :, :],
+            indefinite=self.indefinite,
+        )
+
     @cached_property
     def later_weights(self) -> Float[Array, "*batch d d"]:
         """The sum of Q over all states but the first, which alone are moved by noise."""

@@ -43,6 +43,7 @@ from contextual_lqr.lqr.problem import (
 )
 from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
 from contextual_lqr.lqr.status import REASONS, Status, failure
+from contextual_lqr.lqr.target_cost import TargetCost
 
 Costs = np.float64 | Float[Array, "*batch"]
 
@@ -349,6 +350,10 @@ def _run(
     """Bring everything to one batch axis, and run the recursions on it."""
     if not isinstance(cost, QuadraticCost):
         raise InputError("this is for an episode: give a QuadraticCost")
+    require(
+        not isinstance(cost, TargetCost),
+        "a linear machine is held about 0: give a QuadraticCost, or use solve_trajectory",
+    )
     d, m = system.state_size, system.input_size
     if (cost.state_size, cost.input_size) != (d, m):
         raise InputError(

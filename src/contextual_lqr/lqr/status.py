@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import IntEnum
 
 import numpy as np
@@ -18,10 +19,12 @@ class Status(IntEnum):
     NOT_POSITIVE_DEFINITE = kernels.NOT_POSITIVE_DEFINITE
     NOT_FINITE = kernels.NOT_FINITE
     INACCURATE = kernels.INACCURATE  # to 1e-6
-    NOT_CONVERGED = kernels.NOT_CONVERGED  # this and the following: of a `StationaryCost` only
-    NOT_STABILISABLE = 5
+    NOT_CONVERGED = kernels.NOT_CONVERGED  # of a `StationaryCost`, or a path that is still moving
+    NOT_STABILISABLE = 5  # this and the next two: of a `StationaryCost` only
     NOT_DETECTABLE = 6
     TOO_UNCERTAIN = 7
+    STALLED = kernels.STALLED  # these two: of a path only
+    DIVERGED = kernels.DIVERGED
 
 
 REASONS = {
@@ -36,15 +39,25 @@ REASONS = {
     Status.TOO_UNCERTAIN: "no single gain holds systems this uncertain",
 }
 
+PATH_REASONS = {
+    Status.NOT_FINITE: "the derivatives along the path leave the finite numbers",
+    Status.NOT_CONVERGED: "the iterations were used up while the cost was still falling",
+    Status.STALLED: "no step lowers the cost any more, however small, though the model expects it",
+    Status.DIVERGED: "the path of the first inputs leaves the finite numbers: give others",
+}
+
 
 def failure(
-    status: Int[Array, "*batch"], failed_step: Int[Array, "*batch"] | None = None, steps: int = 0
+    status: Int[Array, "*batch"],
+    failed_step: Int[Array, "*batch"] | None = None,
+    steps: int = 0,
+    reasons: Mapping[Status, str] = REASONS,
 ) -> str:
     """Which member failed first, why and at which step, and how many others did."""
     failed = np.argwhere(status != Status.SOLVED)
     first = tuple(int(i) for i in failed[0])
     where = f"member {first[0] if len(first) == 1 else first}: " if first else ""
     others = f" ({len(failed)} members of the batch failed)" if len(failed) > 1 else ""
-    reason = REASONS[Status(int(status[first]))]
+    reason = reasons[Status(int(status[first]))]
     step = 0 if failed_step is None else int(failed_step[first])
     return f"{where}{reason}{f' at step {step} of {steps}' if step else ''}{others}"

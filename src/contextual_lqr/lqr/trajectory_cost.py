@@ -8,6 +8,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.checks import broadcast_batches, require
 from contextual_lqr.lqr.problem import QuadraticCost, Trajectory
+from contextual_lqr.lqr.target_cost import TargetCost
 
 
 def trajectory_cost(
@@ -15,11 +16,13 @@ def trajectory_cost(
 ) -> np.float64 | Float[Array, "*batch"]:
     """Σ xᵀQx + uᵀRu + 2xᵀNu over the steps played, and xᵀQx of the last state.
 
+    Of a `TargetCost`, with x and u as they are away from the target.
+
     Parameters
     ----------
     trajectory : Trajectory
         What was played; an episode that was stopped early is charged as far as it went.
-    cost : QuadraticCost
+    cost : QuadraticCost or TargetCost
         Its weights, for at least as many steps.
 
     Returns
@@ -48,6 +51,8 @@ def trajectory_cost(
     steps = cost.horizon - 1
     require(n <= steps, f"the trajectory has {n} steps, but the cost is for {steps}")
     broadcast_batches({"trajectory": x.shape[:-2], "cost": cost.batch_shape})
+    if isinstance(cost, TargetCost):
+        x, u = cost.errors(x, u)
     with np.errstate(over="ignore", invalid="ignore"):
         J = _forms(x, cost.Q[..., : n + 1, :, :], x) + _forms(u, cost.R[..., :n, :, :], u)
         if cost.N is not None:

@@ -26,12 +26,14 @@ from contextual_lqr.belief.confidence import BetaRule, DeterminantBeta
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import as_input_bounds, as_numbers, require, shown
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import load_arrays, real_path, save_arrays, stamp
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.lqr.solve import solve
+from contextual_lqr.lqr.target_cost import TargetCost
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
@@ -50,9 +52,11 @@ from contextual_lqr.planning.agent_file import (
 from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.planning.incumbent import Incumbent, as_incumbent, incumbent_policy
 from contextual_lqr.planning.natural_scales import natural_scales
+from contextual_lqr.planning.path_strategies import planned_path
 from contextual_lqr.planning.plan import Plan, planned
-from contextual_lqr.planning.region import as_region
+from contextual_lqr.planning.region import OpenRegion, Region, as_region
 
+_OF_LINEAR = (Optimism, SampledOptimism)
 _PAY_NO_HEED = (CertaintyEquivalence, Optimism, SampledOptimism, ThompsonSampling)
 
 
@@ -69,9 +73,9 @@ class Agent(Displayed):
     Parameters
     ----------
     context_map : ContextMap
-        The known map from contexts to G.
+        The known map from contexts to G, or `Dynamics`, for machines that are not linear.
     cost : QuadraticCost
-        The cost of an episode.
+        The cost of an episode; of dynamics, a `TargetCost` too.
     start : array_like, (d,)
         The state in which episodes start.
     strategy : Strategy, optional
@@ -160,13 +164,23 @@ class Agent(Displayed):
             incumbent is None or not isinstance(strategy, _PAY_NO_HEED),
             f"{type(strategy).__name__} pays no heed to an incumbent: use Cautious",
         )
+        curved = isinstance(context_map, Dynamics)
+        require(
+            not curved or (incumbent is None and not isinstance(strategy, _OF_LINEAR)),
+            "of machines that are not linear, Cautious, CertaintyEquivalence and ThompsonSampling "
+            "plan, and none with an incumbent",
+        )
+        require(
+            curved or not isinstance(cost, TargetCost),
+            "linear machines are held about 0: give a QuadraticCost",
+        )
         limit = np.shape(getattr(strategy, "state_limit", None) or 1.0)
         require(limit in ((), (d,)), f"state_limit must be a number or {d} of them, not {limit}")
         self.cost = cost
         self.start = as_state(start, d)
         self.strategy: Strategy = Cautious() if strategy is None else strategy
         level = np.broadcast_to(level, (d,))
-        if prior is None and scales is None and regularisation is None:
+        if prior is None and scales is None and regularisation is None and not curved:
             if isinstance(self.strategy, Cautious | CertaintyEquivalence | ThompsonSampling):
                 scales = natural_scales(cost, self.start, level)
             else:  # it may choose from the paper's confidence set, which has one V for all rows
@@ -179,7 +193,9 @@ class Agent(Displayed):
             prior=prior,
             scales=scales,
         )
-        self.region = as_region(region, natural_scales(cost, self.start, level)[:d], level)
+        self.region: Region = OpenRegion(d)
+        if not curved or region is not None:
+            self.region = as_region(region, natural_scales(cost, self.start, level)[:d], level)
         self.beta = beta
         self.input_bounds = None if input_bounds is None else as_input_bounds(input_bounds, m)
         self.incumbent = None if incumbent is None else as_incumbent(incumbent, m, d)
@@ -296,7 +312,7 @@ class Agent(Displayed):
 
     def controller(
         self, context: Any, machine: str | None = None, *, cost: QuadraticCost | None = None
-    ) -> LinearPolicy:
+    ) -> LinearPolicy | TrajectoryPolicy:
         """The policy of the estimate, for a machine that need never have been tried.
 
         Parameters
@@ -310,8 +326,8 @@ class Agent(Displayed):
 
         Returns
         -------
-        LinearPolicy
-            Its gains, u = K x.
+        LinearPolicy or TrajectoryPolicy
+            Its gains, u = K x; of dynamics, about a path from the agent's start.
 
         Raises
         ------
@@ -319,6 +335,8 @@ class Agent(Displayed):
             If the estimate's problem has no solution.
         """
         decoder = self.decoder
+        if isinstance(decoder.context_map, Dynamics):
+            return planned_path(self._problem(context, None, cost, machine), aversion=0.0).policy
         if decoder.population is None and machine is None:
             system = decoder.system(context)
         else:
@@ -407,11 +425,12 @@ class Agent(Displayed):
         run = None
         if self.incumbent is not None:
             run = incumbent_policy(self.incumbent, context, cost.horizon - 1, *sizes[::-1])
-        return PlanningProblem(self.decoder, G, cost, x, self._beta(G), run, machine)
+        own = {"context": context, "input_bounds": self.input_bounds}
+        return PlanningProblem(self.decoder, G, cost, x, self._beta(G), run, machine, **own)
 
     def _beta(self, G: Array) -> float | BetaRule:
-        if self.beta is not None:
-            return self.beta
+        if self.beta is not None or isinstance(self.decoder.context_map, Dynamics):
+            return self.beta or 0.0
         # √λ c_Θ is then √(dp) noise levels: entries of Θ of the order of noise_level / √λ.
         level = float(np.max(self.decoder.noise_level))
         most = float(self.decoder.regression.prior.max())

@@ -14,6 +14,7 @@ from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 from contextual_lqr.errors import FormatError, OwnRuleError
 from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.lqr.target_cost import TargetCost
 from contextual_lqr.planning.incumbent import Incumbent
 from contextual_lqr.planning.problem import Strategy
 from contextual_lqr.planning.region import restore
@@ -32,6 +33,9 @@ def agent_state(agent: Agent) -> tuple[dict[str, Any], dict[str, Array]]:
     arrays |= {"Q": agent.cost.Q, "R": agent.cost.R, "start": agent.start}
     if agent.cost.N is not None:
         arrays["N"] = agent.cost.N
+    if isinstance(agent.cost, TargetCost):
+        arrays |= {"target": agent.cost.target, "input_target": agent.cost.input_target}
+        arrays["angles"] = np.array(agent.cost.angles, np.int64)
     if agent.input_bounds is not None:
         arrays["input_bounds"] = np.stack(agent.input_bounds)
     arrays |= agent.region.state()
@@ -80,9 +84,7 @@ def restored(
         require(bounds is None or bounds.shape == (2, m), "its input_bounds are not a pair")
         agent = kind(
             decoder.context_map,
-            QuadraticCost(
-                arrays["Q"], arrays["R"], arrays.get("N"), indefinite=state["indefinite"]
-            ),
+            _cost(state, arrays),
             arrays["start"],
             read(state["strategy"]) if strategy is None else strategy,
             decoder.noise_level,
@@ -115,3 +117,17 @@ def restored(
     except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise FormatError(f"{name} is damaged: {error}") from error
     return agent
+
+
+def _cost(state: Mapping[str, Any], arrays: Mapping[str, Array]) -> QuadraticCost:
+    Q, R, N = arrays["Q"], arrays["R"], arrays.get("N")
+    if "target" not in arrays:
+        return QuadraticCost(Q, R, N, indefinite=state["indefinite"])
+    return TargetCost(
+        Q,
+        R,
+        N,
+        target=arrays["target"],
+        input_target=arrays["input_target"],
+        angles=arrays["angles"].tolist(),
+    )

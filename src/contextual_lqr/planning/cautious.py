@@ -15,12 +15,14 @@ from jaxtyping import Float, Int
 from numpy import ndarray as Array
 from scipy.linalg.lapack import dposv
 
+from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.checks import as_numbers, record, require, shown
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, ModelUncertainty
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 from contextual_lqr.planning.incumbent import gentle_dither
 from contextual_lqr.planning.least_regret import least_regret
+from contextual_lqr.planning.path_strategies import cautious_path, next_input
 from contextual_lqr.planning.problem import Choice, PlanningProblem
 
 _LARGEST = float(np.finfo(float).max)
@@ -118,6 +120,8 @@ class Cautious:
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
         """A plan for a whole episode."""
+        if isinstance(problem.machine, DynamicsBelief):
+            return cautious_path(self, problem, rng)
         cost, x, belief = problem.cost, problem.start, problem.machine
         self._require_limit(len(x))
         d, m, steps = cost.state_size, cost.input_size, cost.horizon - 1
@@ -216,6 +220,8 @@ class Cautious:
         self, problem: PlanningProblem, rng: np.random.Generator
     ) -> tuple[Float[Array, " m"], Float[Array, "m m"] | None]:
         """The next input alone, and the covariance of its dither."""
+        if isinstance(problem.machine, DynamicsBelief):
+            return next_input(self, problem, rng), None
         if problem.incumbent is not None:
             choice = self.choose(problem, rng)
             assert choice.dither is not None

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.checks import require
 from contextual_lqr.lqr.solve import solve
+from contextual_lqr.planning.path_strategies import certain_path
 from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisodes
 
 
@@ -28,6 +30,8 @@ class CertaintyEquivalence(PlansEpisodes):
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
         """The policy of the expected machine."""
+        if isinstance(problem.machine, DynamicsBelief):
+            return certain_path(problem, rng, self.dither)
         solution = solve(problem.machine.system, problem.cost, check=True)
         m = problem.cost.input_size
         covariance = np.broadcast_to(self.dither**2 * np.eye(m), (problem.cost.horizon - 1, m, m))

@@ -11,9 +11,10 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.episodes import alone, encoded
 from contextual_lqr.belief.own_rows import OwnRows
-from contextual_lqr.checks import as_numbers, frozen, record, require
-from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.checks import as_numbers, frozen, require
+from contextual_lqr.lqr.problem import LinearPolicy, Trajectory
 from contextual_lqr.planning.plan import Plan, drawn
 from contextual_lqr.planning.problem import PlanningProblem
 
@@ -36,11 +37,12 @@ class Episode:
         if adapt == "step" and agent.decoder.deviations.any():
             self._own = OwnRows(problem.machine)
         elif adapt == "step":
-            self._believed = agent.decoder.copy()
+            self._believed = agent.decoder.law_alone()
         else:
             start, cost = problem.start, problem.cost
             self.plan = agent.ask(context, problem.label, start=start, cost=cost)
         self._stopped = False
+        self._memory: dict[str, Any] = {}  # what was planned for the step before
 
     @property
     def finished(self) -> bool:
@@ -78,11 +80,13 @@ class Episode:
             require(u.shape == shape, f"played must have shape {shape}, not {u.shape}")
             self._inputs[-1] = frozen(u)
         if self._agent.region.holds(self._states[-1], x):
+            last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
             if self._own is not None:
-                self._own.add(self._states[-1], self._inputs[-1], x)
+                context_map = self._agent.decoder.context_map
+                (group,) = encoded(context_map, [self._context], [alone(last)])
+                self._own.add(group.y[0, 0], x)
             elif self._believed is not None:
-                last = Trajectory(np.stack((self._states[-1], x)), self._inputs[-1][None])
-                self._believed._learn_step(self._problem.context_matrix, last)
+                self._believed._learn_step(self._context, self._problem.context_matrix, last)
         self._states.append(x)
         if self._limit is not None and (np.abs(x) > self._limit).any():
             self._stopped = True
@@ -97,18 +101,17 @@ class Episode:
 
     def _replanned(self, x: Array, step: int) -> Array:
         whole, agent = self._problem, self._agent
-        N = whole.cost.N
-        rest = record(
-            object.__new__(QuadraticCost),
-            Q=whole.cost.Q[step:],
-            R=whole.cost.R[step:],
-            N=None if N is None else N[step:],
-            indefinite=whole.cost.indefinite,
-        )
+        rest = whole.cost.rest(step)
         run = None if whole.incumbent is None else LinearPolicy(whole.incumbent.gains[step:])
-        decoder = agent.decoder if self._believed is None else self._believed
-        own = decoder.law(whole.context_matrix) if self._own is None else self._own.belief
-        now = replace(whole, decoder=decoder, cost=rest, start=x, incumbent=run, own=own)
+        now = replace(
+            whole,
+            decoder=agent.decoder if self._believed is None else self._believed,
+            cost=rest,
+            start=x,
+            incumbent=run,
+            own=None if self._own is None else self._own.belief,
+            memory=self._memory,
+        )
         u, covariance = agent.strategy.next_input(now, agent._rng)
         if covariance is not None:
             u = u + drawn(covariance, agent._rng)

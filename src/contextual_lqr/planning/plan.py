@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.display import Displayed, context_fact
 from contextual_lqr.lqr.problem import LinearPolicy
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.lqr.triangular_root import triangular_root
 from contextual_lqr.planning.problem import Choice
 
@@ -24,8 +25,8 @@ class Plan(Displayed):
     ----------
     context
         The machine's context.
-    policy : LinearPolicy
-        The gains.
+    policy : LinearPolicy or TrajectoryPolicy
+        The gains, about 0 or about a planned path.
     theta : array, (d, p)
         The decoder that the policy comes from; the estimate if the strategy chose none.
     promised_cost : float
@@ -45,7 +46,7 @@ class Plan(Displayed):
     """
 
     context: Any
-    policy: LinearPolicy
+    policy: LinearPolicy | TrajectoryPolicy
     theta: Float[Array, "d p"]
     promised_cost: float
     dither: Float[Array, "steps m m"] | None
@@ -70,7 +71,7 @@ class Plan(Displayed):
         array, (m,)
             The policy's input and its dither, within the bounds.
         """
-        u = self.policy.gains[step] @ np.asarray(state, float) + self.offsets[step]
+        u = self.policy(step, state) + self.offsets[step]
         return np.asarray(u if self.input_bounds is None else np.clip(u, *self.input_bounds))
 
     def _facts(self) -> dict[str, object]:

@@ -16,8 +16,11 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
+from contextual_lqr.context import Dynamics
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 
 
 def apply_to_each(
@@ -35,7 +38,9 @@ class PlanningProblem:
     `machine` is what is believed about the machine. The paper's strategies choose a Θ, and take
     the decoder, the context matrix and the confidence set as well. `incumbent` is the policy that
     runs this machine today, if there is one; `label` what the machine is called, if it is kept
-    apart from others; `own` what is believed about it by now, in the middle of an episode.
+    apart from others; `own` what is believed about it by now, in the middle of an episode. Machines
+    that are not linear are planned for by their `context`, within the `input_bounds`; the `memory`
+    of an episode holds what was planned last.
     """
 
     decoder: Decoder
@@ -46,13 +51,21 @@ class PlanningProblem:
     incumbent: LinearPolicy | None = None
     label: str | None = None
     own: MachineBelief | None = None
+    context: Any = None
+    input_bounds: tuple[Array, Array] | None = None
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def machine(self) -> MachineBelief:
         """What is believed about this machine."""
         if self.own is not None:
             return self.own
-        return self.decoder.machine_at(self.context_matrix, self.label)
+        G, dynamics = self.context_matrix, self.decoder.context_map
+        (key,) = dynamics.keys([self.context], G[None])
+        found = self.decoder.machine_at(G, key, self.label)
+        if isinstance(dynamics, Dynamics):
+            return DynamicsBelief.of(found, dynamics, self.context)
+        return found
 
     @cached_property
     def noise(self) -> Float[Array, "d d"]:
@@ -85,7 +98,7 @@ class Choice:
     `dither` is the covariance, (H-1, m, m), of what is added to the inputs; None: nothing.
     """
 
-    policy: LinearPolicy
+    policy: LinearPolicy | TrajectoryPolicy
     promised_cost: float
     theta: Float[Array, "d p"] | None = None
     dither: Float[Array, "steps m m"] | None = None
@@ -119,5 +132,5 @@ class PlansEpisodes:
     ) -> tuple[Float[Array, " m"], Float[Array, "m m"] | None]:
         """The first input of the plan, and the covariance of its dither."""
         choice = self.choose(problem, rng)
-        u = choice.policy.gains[0] @ problem.start
+        u = choice.policy(0, problem.start)
         return u, None if choice.dither is None else choice.dither[0]

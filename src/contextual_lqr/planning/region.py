@@ -104,6 +104,25 @@ class GivenRegion(Region):
         return {"region": self.limits, "left_out": np.array(self.left_out)}
 
 
+class OpenRegion(Region):
+    """All of space: for features that hold everywhere."""
+
+    cuts, left_out = False, 0
+
+    def __init__(self, d: int) -> None:
+        self.limits = np.full(d, np.inf)
+
+    def learn(
+        self, decoder: Decoder, context: Any, played: Trajectory, machine: str | None
+    ) -> None:
+        """From all of it."""
+        decoder.update(context, played, machine)
+
+    def state(self) -> dict[str, Array]:
+        """Nothing."""
+        return {}
+
+
 class FoundRegion(Region):
     """All of space, until rows from far out no longer fit those from within."""
 
@@ -140,7 +159,8 @@ class FoundRegion(Region):
         if not fresh:
             return
         G, states = decoder.context_map.matrix(context), played.states[-fresh - 1 :]
-        rows = episode_rows(G, states, played.inputs[-fresh:])
+        y = np.concatenate((states[:-1], played.inputs[-fresh:]), -1)
+        rows = episode_rows(G, y, states[1:])
         size = np.abs(states / self.scales).max(1) / _EDGE
         # The least k with size <= 2^k, from 0 on.
         half, shells = np.frexp(np.maximum(size[:-1], size[1:]).clip(1.0, 2.0**_LAST))

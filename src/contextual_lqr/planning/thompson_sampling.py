@@ -6,9 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import as_system
 from contextual_lqr.checks import require
 from contextual_lqr.lqr.solve import solve
+from contextual_lqr.planning.path_strategies import drawn_path
 from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisodes
 
 
@@ -30,6 +32,8 @@ class ThompsonSampling(PlansEpisodes):
 
     def choose(self, problem: PlanningProblem, rng: np.random.Generator) -> Choice:
         """The policy of one draw."""
+        if isinstance(problem.machine, DynamicsBelief):
+            return drawn_path(problem, rng)
         posterior = problem.decoder.posterior_at(problem.context_matrix)
         for _ in range(self.attempts):
             thetas, noise = posterior.draw(1, rng)

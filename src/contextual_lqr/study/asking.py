@@ -50,7 +50,9 @@ def expected(decoder: Decoder, asks: Iterable[Ask]) -> Decoder:
     for ask in asks:
         plan, x = plan_fields(ask.content, ask.context, f"ask {ask.key}")
         context, rng = plan["context"], generator(ask.key)
-        system = decoder.machine_at(decoder.context_map.matrix(context), ask.machine).system
+        G = decoder.context_map.matrix(context)
+        (machine_key,) = decoder.context_map.keys([context], G[None])
+        system = decoder.machine_at(G, machine_key, ask.machine).system
         played = _imagined(system, plan["policy"].gains, plan["offsets"], x, rng)
         if played is not None:
             twin.update(context, played, ask.machine)

@@ -26,9 +26,11 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.certificates.certify import certify
 from contextual_lqr.checks import require, shown
+from contextual_lqr.context import Dynamics
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.study import encoding, log
@@ -104,6 +106,10 @@ class Study(Displayed):
         """
         require(isinstance(url, str), f"url must be as sqlite:///fleet.db, not {shown(url)}")
         agent, text = (None, None) if fleet is None else agent_of(fleet)
+        require(
+            agent is None or not isinstance(agent.decoder.context_map, Dynamics),
+            "a study keeps plans of linear machines only: for Dynamics, use one Agent",
+        )
         store = log.Log(url)
         try:
             return cls._opened(store, agent, text, own)
@@ -274,7 +280,9 @@ class Study(Displayed):
         """The cost of an episode."""
         return self._learner.agent.cost
 
-    def controller(self, context: Any, machine: str | None = None) -> LinearPolicy:
+    def controller(
+        self, context: Any, machine: str | None = None
+    ) -> LinearPolicy | TrajectoryPolicy:
         """The policy of what is believed now, for a machine that need never have been tried."""
         with self._lock:
             self._catch_up()

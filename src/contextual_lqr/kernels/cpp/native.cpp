@@ -2,32 +2,19 @@
 //
 // Every operand has one leading batch axis, of the batch's length or 1 (shared by all members).
 
-#include <nanobind/nanobind.h>
-#include <nanobind/ndarray.h>
 #include <nanobind/stl/optional.h>
 
-#include <algorithm>
-#include <exception>
 #include <limits>
 #include <optional>
-#include <stdexcept>
-#include <string>
-#include <system_error>
-#include <thread>
-#include <vector>
 
+#include "door.hpp"
 #include "factors.hpp"
-#include "recursions.hpp"
 #include "roll_out.hpp"
 #include "stationary.hpp"
 #include "tables.hpp"
 
-namespace nb = nanobind;
-
 namespace {
 
-using In = nb::ndarray<const double, nb::c_contig, nb::device::cpu>;
-using Out = nb::ndarray<double, nb::c_contig, nb::device::cpu>;
 using Places = nb::ndarray<const std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
 // The kernels as they were compiled for one kind of processor.
@@ -59,67 +46,6 @@ Kernels chosen() {
 }
 
 const Kernels kernels = chosen();
-
-// The arrays come from our own Python code; a wrong size is a defect there, never to be read past.
-std::int64_t step_of(std::size_t size, std::int64_t batch, std::int64_t each, const char *name) {
-    if (std::int64_t(size) == batch * each) return batch == 1 ? 0 : each;
-    if (std::int64_t(size) == each) return 0;
-    throw std::invalid_argument(std::string(name) + " has the wrong size for this batch");
-}
-
-Operand operand(const In &array, std::int64_t batch, std::int64_t each, const char *name) {
-    if (!array.is_valid()) return {};
-    return {array.data(), step_of(array.size(), batch, each, name)};
-}
-
-// What may be given for each step: then it has one axis more than if it is `constant`.
-Operand staged(const In &array, std::size_t constant, std::int64_t steps, std::int64_t batch,
-               std::int64_t each, const char *name) {
-    if (!array.is_valid() || array.ndim() == constant) return operand(array, batch, each, name);
-    Operand found = operand(array, batch, steps * each, name);
-    found.stage = each;
-    return found;
-}
-
-Result result(const Out &array, std::int64_t batch, std::int64_t each, const char *name) {
-    if (!array.is_valid()) return {};
-    if (std::int64_t(array.size()) != batch * each)
-        throw std::invalid_argument(std::string(name) + " has the wrong size for this batch");
-    return {array.data(), each};
-}
-
-// A thread is started only for work that takes it about a millisecond.
-constexpr double OPERATIONS_PER_THREAD = 2e7;
-
-// Does all members, of so many operations each, by `part(first, last)`. What a thread throws is thrown
-// here, when all of them have ended; the work of a thread that cannot be started is done here too.
-template <class Part>
-void in_parts(std::int64_t batch, double each, int threads, const Part &part_of) {
-    const double wanted = std::min(each * double(batch) / OPERATIONS_PER_THREAD, 1e6);
-    const std::int64_t packs = (batch + 3) / 4;
-    const auto parts = std::min<std::int64_t>({threads, std::int64_t(wanted), packs});
-    if (parts <= 1) return part_of(0, batch);
-    std::vector<std::exception_ptr> thrown(static_cast<std::size_t>(parts));
-    const auto solve_part = [&](std::int64_t part) {
-        const std::int64_t first = packs * part / parts * 4, next = packs * (part + 1) / parts * 4;
-        try {
-            part_of(first, std::min(batch, next));
-        } catch (...) {
-            thrown[static_cast<std::size_t>(part)] = std::current_exception();
-        }
-    };
-    std::vector<std::thread> crew;
-    crew.reserve(static_cast<std::size_t>(parts));
-    std::int64_t part = 1;
-    try {
-        for (; part < parts; ++part) crew.emplace_back(solve_part, part);
-    } catch (const std::system_error &) {
-    }
-    for (solve_part(0); part < parts; ++part) solve_part(part);
-    for (auto &one : crew) one.join();
-    for (const auto &one : thrown)
-        if (one) std::rethrow_exception(one);
-}
 
 void run(const Problem &problem, int threads) {
     const double d = problem.d, m = problem.m;
@@ -173,10 +99,6 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
     if (batch == 0) return;
     nb::gil_scoped_release unlocked;
     run(problem, threads);
-}
-
-void require(bool condition, const char *what) {
-    if (!condition) throw std::invalid_argument(what);
 }
 
 // The Riccati equation of a loop that runs on and on, or with m = 0 the Lyapunov equation.
@@ -411,5 +333,6 @@ NB_MODULE(native, module) {
                nb::arg("A"), nb::arg("B").none(), nb::arg("Q"), nb::arg("R").none(),
                nb::arg("N").none(), nb::arg("gain").none().noconvert(),
                nb::arg("value").noconvert(), nb::arg("status").noconvert(), nb::arg("threads"));
+    add_ilqr(module, std::string(kernels.processor) == "avx2");
     module.attr("processor") = kernels.processor;
 }

@@ -1,0 +1,88 @@
+"""Certificates of planned paths: sampled, and honest about angles that no log has seen."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy import ndarray as Array
+
+import contextual_lqr as clqr
+
+STEPS, NOISE = 40, 1e-3
+PENDULUM = clqr.FeatureDynamics(
+    ["angle", "speed", "sin(angle)/length", "torque/(mass*length**2)"],
+    states=["angle", "speed"],
+    inputs=["torque"],
+    bounds={"mass": (0.8, 1.2), "length": (0.8, 1.2)},
+)
+THETA = np.array([[1.0, 0.1, 0.0, 0.0], [0.0, 1.0, 0.981, 0.1]])
+COST = clqr.TargetCost([np.diag([1.0, 0.1])] * (STEPS + 1), [[[0.01]]] * STEPS, angles=[0])
+NEW = {"mass": 1.0, "length": 1.0}
+
+
+def learnt(reach: float, torque: float, episodes: int = 4) -> clqr.Decoder:
+    """From episodes that begin within `reach` of hanging, and are short enough to stay there."""
+    rng = np.random.default_rng(0)
+    decoder = clqr.Decoder(PENDULUM, noise_level=NOISE)
+    for _ in range(episodes):
+        context = {name: float(rng.uniform(0.8, 1.2)) for name in ("mass", "length")}
+        x, u = [np.array([np.pi + rng.uniform(-reach, reach), 0.0])], []
+        for _ in range(STEPS):
+            u.append(rng.uniform(-torque, torque, 1))
+            x.append(
+                THETA @ PENDULUM.features(context, x[-1], u[-1]) + NOISE * rng.standard_normal(2)
+            )
+        decoder.update(context, clqr.Trajectory(x, u))
+    return decoder
+
+
+def certified(decoder: clqr.Decoder, start: Any, **options: Any) -> clqr.PathCertificate:
+    found = clqr.certify(
+        decoder, NEW, COST, start, input_bounds=(-6, 6), **{"draws": 24, **options}
+    )
+    assert isinstance(found, clqr.PathCertificate)
+    return found
+
+
+def spent(policy: Any, start: Array, rng: np.random.Generator) -> float:
+    x, u = [np.asarray(start, float)], []
+    for t in range(STEPS):
+        u.append(policy(t, x[-1]))
+        x.append(THETA @ PENDULUM.features(NEW, x[-1], u[-1]) + NOISE * rng.standard_normal(2))
+    return float(clqr.trajectory_cost(clqr.Trajectory(x, u), COST))
+
+
+def test_what_was_seen_is_trusted_and_costs_what_is_said() -> None:
+    found = certified(learnt(3.0, 6.0), [2.5, 0.0])
+    assert found.verdict == "trust", found.reason
+    assert "sampled" in found.reason
+    assert "sampled" in repr(found)
+    low, high = found.interval
+    paid = [spent(found.policy, [2.5, 0.0], np.random.default_rng(i)) for i in range(20)]
+    assert np.mean([0.98 * low <= one <= 1.02 * high for one in paid]) > 0.8
+
+
+def test_angles_that_no_log_has_seen_are_not_trusted() -> None:
+    found = certified(learnt(0.1, 0.3), [np.pi, 0.0])
+    assert found.verdict != "trust"
+    assert found.extrapolation.place == "outside the data"
+    assert found.leverages is not None
+    assert found.leverages.max() > 100 > 10 * found.leverages.min()
+
+
+def test_nothing_is_promised_before_there_are_data() -> None:
+    found = certified(clqr.Decoder(PENDULUM, noise_level=NOISE), [np.pi, 0.0], draws=4)
+    assert found.verdict != "trust"
+
+
+def test_a_stationary_cost_is_refused() -> None:
+    with pytest.raises(clqr.InputError, match="episodes are certified"):
+        clqr.certify(learnt(1.0, 1.0), NEW, clqr.StationaryCost(np.eye(2), np.eye(1)), [0.0, 0.0])
+
+
+def test_many_are_those_of_each() -> None:
+    decoder = learnt(3.0, 6.0)
+    contexts = [NEW, {"mass": 1.1, "length": 0.9}]
+    many = clqr.certify_many(decoder, contexts, COST, [3.0, 0.0], input_bounds=(-6, 6), draws=8)
+    one = clqr.certify(decoder, contexts[1], COST, [3.0, 0.0], input_bounds=(-6, 6), draws=8)
+    assert many[1].predicted_cost == one.predicted_cost
