@@ -2,8 +2,8 @@
 
 Writes a section of docs/measured/nonlinear.md and its figure.
 
-`python benchmarks/cart_pole.py [seeds]`: seeds from 300000; features, cost and planner were chosen on
-seeds below 1000.
+`python benchmarks/cart_pole.py [seeds]`: seeds from 300000; features, cost and planner were chosen
+on seeds below 1000.
 """
 
 import sys
@@ -27,8 +27,8 @@ FIRST_SEED, EPISODES, UNSEEN, STEPS, LAST = 300_000, 20, 100, 200, 50
 UPRIGHT, DT, CART, PUSH = 0.2, 0.02, 10.472, 3.0  # rad, s, kg, motor
 BOUNDS = {"mass": (3.0, 8.0), "length": (0.4, 0.9)}
 
-# A uniform rod on a cart, J = m L²/3 about its hinge and l = L/2: its mass matrix, inverted, times each
-# force. Angles are those in the middle of the step, which the rates say well enough.
+# A uniform rod on a cart, J = m L²/3 about its hinge and l = L/2: its mass matrix, inverted, times
+# each force. Angles are those in the middle of the step, which the rates say well enough.
 S, C = "sin(angle + 0.01*rate)", "cos(angle + 0.01*rate)"
 J, L, ALL = "(mass*length**2/3)", "(mass*length/2)", f"({CART} + mass)"
 D = f"({ALL}*{J} - {L}**2*{C}**2)"
@@ -68,11 +68,11 @@ Written by `benchmarks/cart_pole.py`. Gymnasium's `InvertedPendulum` model in Mu
 first, with the pole's mass (3 to 8 kg) and length (0.4 to 0.9 m) as context. The rail ends at ±1 m,
 the motor at ±300 N; of the model file only the pole, and the limit of its hinge, are changed. The
 features are the accelerations that a uniform rod on a cart would have, term by term; rod, friction
-and the engine's integration (a step is {DT} s) differ from them. An agent plays {EPISODES} episodes,
-each on another machine; then {UNSEEN} machines that it has never seen, one plan an episode of
-{STEPS} steps. *Held*: within {UPRIGHT} rad of upright in all of the last {LAST} steps. SEEDS
+and the engine's integration (a step is {DT} s) differ from them. An agent plays {EPISODES}
+episodes, each on another machine; then {UNSEEN} machines that it has never seen, one plan an
+episode of {STEPS} steps. *Held*: within {UPRIGHT} rad of upright in all of the last {LAST} steps. SEEDS
 
-| seed | held | of them within the rail | median cost | error of a step's prediction | a plan takes |
+| seed | held | of them within the rail | median cost | error of a step | a plan takes |
 |---|---|---|---|---|---|
 """
 

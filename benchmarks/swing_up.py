@@ -3,8 +3,8 @@
 Writes a section of docs/measured/nonlinear.md and its figure.
 
 `python benchmarks/swing_up.py [seeds]`: seeds from 200000; the planner was developed on seeds below
-1000. Three episodes on machines drawn at random, then 100 unseen machines, each from a start drawn as
-the environment draws it, one plan an episode. The return is the environment's own.
+1000. Three episodes on machines drawn at random, then 100 unseen machines, each from a start drawn
+as the environment draws it, one plan an episode. The return is the environment's own.
 """
 
 import sys
@@ -40,14 +40,14 @@ COST = clqr.TargetCost(
 TEXT = """# A pendulum never tried swings up at its first attempt
 
 Written by `benchmarks/swing_up.py`. Gymnasium's `Pendulum-v1` with its gravity (8 to 12), mass and
-length (0.8 to 1.2) as context; torque and speed are limited by the environment (2 and 8), so that it
-must swing to and fro before it is up. An agent with four features (angle, speed,
+length (0.8 to 1.2) as context; torque and speed are limited by the environment (2 and 8), so that
+it must swing to and fro before it is up. An agent with four features (angle, speed,
 `g*sin(angle)/length`, `torque/(mass*length**2)`) plays three episodes on three machines; then 100
 machines that it has never seen, each from a start as the environment draws it, with one plan an
 episode. *Upright*: within 0.2 rad in all of the last 50 of 200 steps. Beside it, the same planner
 with the true equations. SEEDS
 
-| seed | upright, learnt | upright, true model | mean return, learnt | true model | behind by | a plan takes |
+| seed | upright | with the true model | mean return | with the true model | behind by | a plan |
 |---|---|---|---|---|---|---|
 """
 
@@ -99,6 +99,7 @@ def pieces(played: clqr.Trajectory) -> list[clqr.Trajectory]:
 
 
 def drawn(rng: np.random.Generator) -> dict[str, float]:
+    """Any machine of the fleet."""
     return {name: float(rng.uniform(*ends)) for name, ends in BOUNDS.items()}
 
 
@@ -144,7 +145,7 @@ def scored(seed: int, agent: clqr.Agent | None) -> Score:
 
 
 def draw(angles: Array) -> None:
-    """The angles of all unseen machines, each from its own start, brought to the turn it ends in."""
+    """The angles of all unseen machines, brought to the turn they end in."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(5.6, 3.4))

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contextual_lqr.context.expressions import parse
+from contextual_lqr.context.operators import FUNCTIONS, OPERATORS
 from contextual_lqr.context.variables import Variables
 from contextual_lqr.errors import ContextError, InputError
 
@@ -262,3 +263,84 @@ def test_variables_accept_just_what_is_within_bounds(value: float, low: float, s
             variables.checked({"x": value})
         with pytest.raises(ContextError, match="context 0: 'x' is"):
             variables.columns({"x": [value]})
+
+
+def sloped(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
+    """Texts of smooth expressions that have values everywhere between -3 and 3, and no corners."""
+    one = st.sampled_from(
+        ["sin({})", "cos({})", "tanh({})", "atan({})", "exp(sin({}))", "sqrt(2 + cos({}))"]
+        + ["log(3 + sin({}))", "asin(0.7*sin({}))", "acos(0.7*cos({}))", "sinh(sin({}))"]
+        + ["cosh(tanh({}))", "tan(0.7*sin({}))", "-({})", "+({})", "(2 + sin({}))**2"]
+    )
+    two = st.sampled_from(
+        ["({} + {})", "({} - {})", "sin({})*cos({})", "sin({})/(2 + cos({}))"]
+        + ["(2 + sin({}))**cos({})", "hypot(1 + exp({}), {})", "atan2(2 + sin({}), cos({}))"]
+    )
+    return st.one_of(
+        st.builds(lambda form, a: form.format(a), one, inner),
+        st.builds(lambda form, a, b: form.format(a, b), two, inner, inner),
+    )
+
+
+smooth = st.recursive(st.sampled_from([*NAMES, "1.5", "pi"]), sloped, max_leaves=5).filter(
+    lambda text: len(text) < 400
+)
+
+
+@given(smooth, st.lists(st.floats(-1.0, 1.0), min_size=6, max_size=6))
+def test_slopes_are_those_of_small_steps(text: str, numbers: list[float]) -> None:
+    expression, h = parse(text), 1e-5
+    at = {name: np.array(numbers[2 * i : 2 * i + 2]) for i, name in enumerate(NAMES)}
+    value, slopes = expression.slopes(at, NAMES)
+    np.testing.assert_allclose(value, expression(at), rtol=1e-14)
+    for name, slope in zip(NAMES, slopes, strict=True):
+        ends = [np.asarray(expression(at | {name: at[name] + e})) for e in (h, -h)]
+        size = 1 + np.abs(ends[0]).max()
+        wanted = (ends[0] - ends[1]) / (2 * h)
+        np.testing.assert_allclose(slope + 0 * wanted, wanted, rtol=1e-4, atol=1e-5 * size)
+
+
+@pytest.mark.parametrize(
+    ("text", "x", "slope"),
+    [
+        ("abs(x)", -2.0, -1.0),
+        ("abs(x)", 0.0, 0.0),
+        ("sign(x)", 3.0, 0.0),
+        ("min(x, 1)", 0.0, 1.0),
+        ("min(x, 1)", 2.0, 0.0),
+        ("max(x, 1, 3*x)", 2.0, 3.0),
+        ("x**2", 0.0, 0.0),
+        ("x**0", 0.0, 0.0),
+        ("x**3", -2.0, 12.0),
+        ("2**x", 0.0, math.log(2)),
+        ("hypot(x, 0)", 0.0, 0.0),
+        ("sqrt(x)", 4.0, 0.25),
+        ("1/x", -2.0, -0.25),
+        ("x*x*x", 2.0, 12.0),
+    ],
+)
+def test_slopes_at_corners_and_of_powers(text: str, x: float, slope: float) -> None:
+    assert float(parse(text).slopes({"x": x}, ["x"])[1][0]) == pytest.approx(slope, rel=1e-14)
+
+
+@given(smooth, st.lists(st.floats(-1.0, 1.0), min_size=3, max_size=3))
+def test_a_program_for_a_stack_computes_the_same(text: str, numbers: list[float]) -> None:
+    at, stack = dict(zip(NAMES, numbers, strict=True)), []
+    for kind, value in parse(text).postfix():
+        if kind == "number":
+            stack.append(float(value or 0.0))
+        elif kind == "name":
+            stack.append(at[str(value)])
+        else:
+            arity = FUNCTIONS.get(kind, 1 if kind in ("positive", "negative") else 2)
+            arguments = [stack.pop() for _ in range(arity)][::-1]
+            stack.append(OPERATORS[kind].on_floats(*arguments))
+    assert stack == [pytest.approx(parse(text)(at), rel=1e-14)]
+
+
+def test_functions_of_two_take_two() -> None:
+    assert parse("atan2(1, 0)")({}) == pytest.approx(math.pi / 2)
+    assert parse("min(3, 1, 2)")({}) == 1.0
+    for text, takes in (("atan2(1)", "takes two"), ("max(1)", "takes two or more")):
+        with pytest.raises(InputError, match=takes):
+            parse(text)

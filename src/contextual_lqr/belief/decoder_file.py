@@ -15,7 +15,7 @@ from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.regression import Regression, listed, listed_level
 from contextual_lqr.checks import require
-from contextual_lqr.context import ContextMap, context_map_from
+from contextual_lqr.context import ContextMap, Dynamics, context_map_from
 from contextual_lqr.errors import FormatError, OwnRuleError
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ def _restored(
         decoder.logged = Logged.from_array(arrays["logged"], p)
     if state["machines"] and decoder._machines is not None:
         states, more = state["machines"]
-        decoder._machines.store = MachineStore.from_arrays(states, states + more, dict(arrays))
+        decoder._machines.store = MachineStore.from_arrays(
+            states, states + more, dict(arrays), not isinstance(context_map, Dynamics)
+        )
         if "changing_factors" in arrays:
             changing = ChangingMachines.from_arrays(p, states, states + more, arrays)
             decoder._machines.changing = changing

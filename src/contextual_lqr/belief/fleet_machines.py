@@ -16,7 +16,7 @@ from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import ModelUncertainty
@@ -113,7 +113,8 @@ class FleetMachines:
         if self.store is None:
             shape = context_map.shape
             assert shape is not None  # something was learnt
-            self.store = MachineStore(shape[1], context_map.matrix_width)
+            linear = not isinstance(context_map, Dynamics)
+            self.store = MachineStore(shape[1], context_map.matrix_width, linear)
         self._population = None
         return self.store
 

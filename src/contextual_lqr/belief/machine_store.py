@@ -43,8 +43,9 @@ class Machine(NamedTuple):
 class MachineStore:
     """Machines by label and context. A copy shares the arrays until one of the two changes."""
 
-    def __init__(self, states: int, width: int) -> None:
+    def __init__(self, states: int, width: int, tests: bool = True) -> None:
         self.states, self.width, y = states, width, width
+        self.tests = tests  # whether there are tests to keep more columns for
         self.size = 3 * y + states  # columns of [y, y⁻, sign y, x']
         self._labels: list[str | None] = []
         self._places: dict[int, int] = {}  # of those with a label, by their keys
@@ -69,7 +70,7 @@ class MachineStore:
 
     def some(self, places: Sequence[int]) -> MachineStore:
         """The machines at these places."""
-        twin, at = MachineStore(self.states, self.width), np.asarray(places, np.int64)
+        twin, at = MachineStore(self.states, self.width, self.tests), np.asarray(places, np.int64)
         twin._place([self._labels[i] for i in places], self._contexts[at])
         twin._packed[: len(at)], twin._rows[: len(at)] = self._packed[at], self._rows[at]
         twin._tested = {k: self._tested[i] for k, i in enumerate(places) if i in self._tested}
@@ -159,7 +160,8 @@ class MachineStore:
         self._rows[at] += take_rows(packed, table.columns, rows, ends, limit)
         self._packed[at] = packed
         known = np.isin(at, np.fromiter(self._tested, np.int64, len(self._tested)))
-        more = np.flatnonzero(fresh & ~known)[: TESTED - len(self._tested)]
+        most = TESTED if self.tests else 0
+        more = np.flatnonzero(fresh & ~known)[: max(most - len(self._tested), 0)]
         known[more] = True
         tested = np.flatnonzero(known)
         if len(tested):
@@ -285,9 +287,11 @@ class MachineStore:
         }
 
     @classmethod
-    def from_arrays(cls, states: int, width: int, arrays: dict[str, Array]) -> MachineStore:
+    def from_arrays(
+        cls, states: int, width: int, arrays: dict[str, Array], tests: bool = True
+    ) -> MachineStore:
         """What `arrays` gave."""
-        store = cls(states, width)
+        store = cls(states, width, tests)
         factors, own, tested, rows, contexts, names = (
             arrays[f"machine_{name}"]
             for name in ("factors", "own_factors", "tested", "rows", "contexts", "names")

@@ -1,7 +1,7 @@
 """Fleets that are not linear: a pendulum, a cart and pole, a car on a slippery curve, two tanks.
 
-Each is its equations of motion, taken in explicit Euler steps of `dt`: x' = x + dt f(context, x, u).
-So their features are exact, and what is to be learnt are the numbers before them.
+Each is its equations of motion in explicit Euler steps of `dt`: x' = x + dt f(context, x, u). So
+their features are exact, and what is to be learnt are the numbers before them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def cart_pole_swing_up(
     horizon: int = 126,
     noise: float = 1e-3,
 ) -> NonlinearFleet:
-    """Carts with poles (kg; m to the tip's mass) that hang, to be swung up about the cart's home."""
+    """Carts with poles (kg; m to the tip's mass) that hang, to be swung up at the cart's home."""
     S, C = "sin(angle)", "cos(angle)"
     D = f"(cart_mass + pole_mass*{S}**2)"
     return _fleet(
@@ -169,7 +169,7 @@ def _fleet(
     angles: Sequence[int] = (),
     target: tuple[ArrayLike, ArrayLike] = (0.0, 0.0),
 ) -> NonlinearFleet:
-    """A fleet by its equations: for each state, the terms of its rate of change and their numbers."""
+    """A fleet by its equations: for each state the terms of its rate of change, and their numbers."""
     dt, horizon, noise = steps
     require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
     require(horizon >= 2, f"horizon must be at least 2, not {horizon!r}")
