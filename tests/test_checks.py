@@ -7,6 +7,7 @@ from typing import Any, Literal, get_type_hints
 
 import numpy as np
 import pytest
+from jaxtyping import TypeCheckError
 from numpy.typing import ArrayLike
 
 import contextual_lqr
@@ -15,6 +16,7 @@ from contextual_lqr.checks import (
     as_number,
     as_numbers,
     in_words,
+    require,
     require_probability,
 )
 
@@ -148,3 +150,21 @@ def test_the_hints_of_everything_public_can_be_read() -> None:
         for call in calls:
             with suppress(NameError):  # of what is imported for the type checker alone
                 get_type_hints(call)
+
+
+def test_types_are_checked_in_tests() -> None:
+    """In the first calls of a function, and in one of 64 later."""
+    found = []
+    for _ in range(100):
+        try:
+            require(True, 1)  # type: ignore[arg-type]
+            found.append(False)
+        except TypeCheckError:
+            found.append(True)
+    assert all(found[:10])
+    assert sum(found) == 11
+
+
+@pytest.mark.slow
+def test_types_are_not_checked_in_slow_tests() -> None:
+    require(True, 1)  # type: ignore[arg-type]

@@ -17,7 +17,8 @@ def examples() -> Iterator[doctest.DocTest]:
     parser = doctest.DocTestParser()
     for path in sorted(PACKAGE.rglob("*.py")):
         # Read, not imported: functions whose types are checked hide their source from doctest.
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        source = path.read_text(encoding="utf-8")
+        for node in ast.walk(ast.parse(source)) if ">>> " in source else ():
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.Module):
                 text, name = ast.get_docstring(node) or "", getattr(node, "name", path.stem)
                 found = parser.get_doctest(text, {"np": np, "clqr": clqr}, name, str(path), 0)

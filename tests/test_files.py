@@ -11,7 +11,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import jaxtyping
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
@@ -180,11 +179,11 @@ def test_where_it_cannot_be_written_is_said(tmp_path: Path) -> None:
         read_whole(tmp_path / "none")
 
 
+@pytest.mark.slow  # as for a user, whose types nobody checks
 @pytest.mark.parametrize("wrong", [1, True, None, b"bytes", ["a"], 2.5])
 def test_only_a_name_is_a_name(wrong: Any) -> None:
     """The integer 1 would be standard output, and closed after it was read."""
     for act in (read_whole, require_regular, stamp, lambda p: atomic_write(p, b"x")):
-        jaxtyping.config.update("jaxtyping_disable", True)
         with pytest.raises(InputError, match="the name of a file must be a string or a path, not"):
             act(wrong)
     with pytest.raises(InputError, match="the name of a file"), locked(wrong):

@@ -355,7 +355,7 @@ def test_control_characters_do_not_reach_the_terminal(capsys: pytest.CaptureFixt
     assert text.isprintable() or set(text) - set("\n") == {c for c in text if c.isprintable()}
 
 
-ODD = [
+LABELLED = [
     "check odd.toml odd.csv",
     "fit odd.toml odd.csv -o odd.decoder",
     "design odd.decoder --contexts odd_machines.csv",
@@ -379,7 +379,7 @@ def test_no_command_repeats_a_control_character(
     odd = odd.with_columns(pl.lit(1).alias("\x1b[31mmore"), episode=pl.col("episode").cast(str))
     write(odd.with_columns(episode="\x9b" + pl.col("episode")), Path("odd.csv"))
     Path("odd_machines.csv").write_text("machine,mass\n\x1b[31mone,1\n\x1b]0;two\x07,2\n")
-    for line in ODD:
+    for line in LABELLED:
         _, printed, said = command(*line.split())
         assert len(printed + said) > 20, line
         assert not set("\x1b\x9b\x07") & set(printed + said), line

@@ -59,7 +59,7 @@ TRUE = {
 @pytest.mark.parametrize("told", [True, False])
 def test_a_true_integral_is_never_contradicted(kind, told, tmp_path):
     period = TRUE[kind].get("period", 0.1)
-    for seed in range(3):
+    for seed in range(2):
         fleet = fitted(logs(tmp_path / "a.parquet", seed, **TRUE[kind]), period if told else None)
         assert contradicted(fleet.description, fleet.decoder) == []
 

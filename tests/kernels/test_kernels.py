@@ -134,7 +134,7 @@ def member_of(outcome: Outcome, i: int) -> Outcome:
     failures=st.lists(st.sampled_from(["NaN", "overflow", "indefinite"]), max_size=2),
     seed=seeds,
 )
-@settings(max_examples=100)
+@settings(max_examples=50)
 def test_native_is_the_reference(native, size, H, batch, shared, absent, beta, failures, seed):
     rng = np.random.default_rng(seed)
     operands = random_operands(rng, *size, H, batch, tuple(shared), tuple(absent), beta)
@@ -559,7 +559,7 @@ def test_set_threads_is_what_threads_says():
         kernels.set_threads(before)
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(seeds, st.integers(1, 6), st.integers(1, 3), st.integers(1, 9), st.booleans())
 def test_an_episode_is_played_as_the_reference_plays_it(
     native: Native, seed: int, d: int, m: int, steps: int, dithered: bool

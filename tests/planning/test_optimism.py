@@ -9,12 +9,12 @@ from problem_instances import instance, sampled_costs
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(8))
-def test_never_above_the_best_of_a_hundred_thousand_samples(part: int) -> None:
-    for seed in range(25 * part, 25 * part + 25):
+def test_never_above_the_best_of_many_samples() -> None:
+    """benchmarks/optimism.py has more of both."""
+    for seed in range(0, 200, 5):
         now, rng = instance(seed), default_rng(seed)
         choice = Optimism().choose(now, rng)
-        assert choice.promised_cost <= sampled_costs(now, 100_000, rng).min() * (1 + 1e-9)
+        assert choice.promised_cost <= sampled_costs(now, 10_000, rng).min() * (1 + 1e-9)
         assert choice.diagnostics["lower_bound"] <= choice.promised_cost
         assert now.confidence_set().distance(choice.theta) <= now.confidence_set().beta * 1.000001
 

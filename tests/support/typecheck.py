@@ -1,9 +1,10 @@
 """Types and shapes are checked while the tests run; an int will do for a float.
 
 A check costs five to ten times as much as a call on small matrices, and making it (beartype writes
-code) more again. So of every function, in every test, the first ten calls are checked and then one
-in 64, and a check is made when it is first needed. In a test that is marked slow none is: it does
-by the thousand what quick tests do with the checks on, or what a user does, who has none.
+code) more again. So of every function, in every test (whatever its parameters), the first ten calls
+are checked and then one in 64, and a check is made when it is first needed. In a test that is
+marked slow none is: it does by the thousand what quick tests do with the checks on, or what a user
+does, who has none.
 """
 
 import dataclasses
@@ -19,13 +20,15 @@ checked = beartype(conf=BeartypeConf(is_pep484_tower=True))
 _jaxtyped = jaxtyping.jaxtyped
 _calls: defaultdict[int, int] = defaultdict(int)  # of each function in this test, by its code
 
-_unchecked = False
+_test, _unchecked = "", False
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    global _unchecked
+    global _test, _unchecked
     _unchecked = item.get_closest_marker("slow") is not None
-    _calls.clear()
+    before, _test = _test, item.nodeid.partition("[")[0]
+    if _test != before:
+        _calls.clear()
 
 
 def sometimes_jaxtyped(function: Any = None, *, typechecker: Any) -> Any:
