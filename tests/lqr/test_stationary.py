@@ -1,5 +1,6 @@
 """A loop that runs on and on: the constant gain against SciPy's, costs, gradients, refusals."""
 
+from decimal import Context, Decimal, localcontext
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,32 @@ def test_the_gain_is_that_of_scipy(d: int, m: int, radius: float, seed: int) -> 
         np.testing.assert_allclose(
             solution.value_matrix[i], P, rtol=0, atol=1e-8 * np.linalg.norm(P)
         )
+
+
+def exact_gain(A: Array, B: Array, Q: Array, R: Array) -> Array:
+    """By the Riccati recursion itself, with 100 digits."""
+    with localcontext(Context(100)):
+        A, B, Q, R = (np.vectorize(Decimal, otypes=[object])(M) for M in (A, B, Q, R))
+        P = Q
+        for _ in range(150):
+            K = -(B.T @ P @ A) / (R + B.T @ P @ B)  # one input
+            P = Q + K.T @ R @ K + (A + B @ K).T @ P @ (A + B @ K)
+        return K.astype(float)
+
+
+def test_one_input_that_holds_many_growing_modes_has_all_digits() -> None:
+    rng = np.random.default_rng(4)
+    d = 10
+    A, B = random_dynamics(rng, d, 1, 4.0, ())
+    Q, R = np.eye(d), np.eye(1)
+    right, size = exact_gain(A, B, Q, R), np.linalg.norm(exact_gain(A, B, Q, R))
+    theirs = dlqr(A, B, Q, R, np.zeros((d, 1)))[0]
+    assert np.linalg.norm(theirs - right) > 1e-9 * size  # sixteen digits are not enough
+    operands = [M[None] for M in (A, B, Q, R)]
+    for riccati in (kernels.riccati, reference.riccati):
+        found = riccati(*operands, None, batch=1)
+        assert found.status[0] == kernels.SOLVED
+        np.testing.assert_allclose(found.gain[0], right, rtol=0, atol=1e-14 * size)
 
 
 @pytest.mark.parametrize(("d", "m"), [(1, 1), (5, 2), (25, 3)])

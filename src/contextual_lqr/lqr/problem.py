@@ -39,7 +39,8 @@ from contextual_lqr.lqr.dynamics import Dynamics
 def as_states(name: str, value: ArrayLike, d: int) -> Float[Array, "*batch d"]:
     """States of `d` coordinates, one or a batch, or a sentence that says why not."""
     x = as_numbers(name, value, "(..., d)", 1)
-    require(x.shape[-1] == d, f"{name} must have {d} coordinates, not {x.shape[-1]}")
+    if x.shape[-1] != d:
+        raise InputError(f"{name} must have {d} coordinates, not {x.shape[-1]}")
     return x
 
 

@@ -3,8 +3,8 @@
 The problem is stated in `problem.py`. The sign is the paper's: u = K x. (python-control writes
 u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h].
 
-A `StationaryCost` is for a machine that runs on and on: the same functions take it, and answer for
-one constant gain (`long_run.py`, and `affine.py` where some states stay as they are).
+For a `StationaryCost` they answer for one constant gain (`long_run.py`, and `affine.py` where some
+states stay as they are).
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ from contextual_lqr.lqr.status import REASONS, Status, failure
 from contextual_lqr.lqr.target_cost import TargetCost
 
 Costs = np.float64 | Float[Array, "*batch"]
-
 
 _Doubt = ModelUncertainty | None
 _CANCELLED = 50  # the terms of xᵀPx, relative to it, from which too many digits of P are lost
@@ -185,9 +184,7 @@ def solve(
         (system, cost, uncertainty),
     )
     if check and found.status.any():
-        raise UnsolvableError(
-            failure(found.status.reshape(shape), solution.failed_step, cost.horizon - 1)
-        )
+        raise UnsolvableError(failure(solution.status, solution.failed_step, cost.horizon - 1))
     return solution
 
 
@@ -354,43 +351,40 @@ def _run(
         not isinstance(cost, TargetCost),
         "a linear machine is held about 0: give a QuadraticCost, or use solve_trajectory",
     )
-    d, m = system.state_size, system.input_size
-    if (cost.state_size, cost.input_size) != (d, m):
+    d, m, steps = system.A.shape[-1], system.B.shape[-1], cost.R.shape[-3]
+    if cost.Q.shape[-1] != d or cost.R.shape[-1] != m:
         raise InputError(
             f"the system has {d} states and {m} inputs, but the cost is for {cost.state_size} "
             f"states and {cost.input_size} inputs"
         )
-    require(
-        system.steps in (None, cost.horizon - 1),
-        f"the system has {system.steps} steps, but the cost {cost.horizon - 1}",
-    )
+    varying = system.steps is not None
+    if varying and system.steps != steps:
+        raise InputError(f"the system has {system.steps} steps, but the cost {steps}")
     batches = {"system": system.batch_shape, "cost": cost.batch_shape}
     x = gains = C = None
     if start is not None:
         x = as_states("start", start, d)
         batches["start"] = x.shape[:-1]
     if policy is not None:
-        require_fit(policy, system)
-        policy = policy.over(cost.horizon - 1) if isinstance(policy, StationaryPolicy) else policy
+        if isinstance(policy, StationaryPolicy):
+            require_fit(policy, system)
+            policy = policy.over(steps)
         gains = policy.gains
-        require(
-            gains.shape[-3] == cost.horizon - 1,
-            f"the policy has {gains.shape[-3]} steps, but the cost {cost.horizon - 1}",
-        )
+        if gains.shape[-3:] != (steps, m, d):
+            require_fit(policy, system)
+            raise InputError(f"the policy has {gains.shape[-3]} steps, but the cost {steps}")
         batches["policy"] = gains.shape[:-3]
     if dither is not None:
         batches["dither"] = dither.shape[:-3]
     if uncertainty is not None:
-        sizes = uncertainty.covariances.shape[-3:-1]
-        require(
-            sizes == (d, d + m), f"the uncertainty is for sizes {sizes}, the system {(d, d + m)}"
-        )
-        C = uncertainty.covariances if system.steps is None else staged(uncertainty, system.steps)
-        batches["uncertainty"] = C.shape[: -3 if system.steps is None else -4]
+        sizes, own = uncertainty.covariances.shape[-3:-1], (d, d + m)
+        require(sizes == own, f"the uncertainty is for sizes {sizes}, the system {own}")
+        C = staged(uncertainty, steps) if varying else uncertainty.covariances
+        batches["uncertainty"] = C.shape[: -4 if varying else -3]
     shape = broadcast_batches(batches)
     found = kernels.recursions(
-        flatten(system.A, 2 if system.steps is None else 3, shape),
-        flatten(system.B, 2 if system.steps is None else 3, shape),
+        flatten(system.A, 3 if varying else 2, shape),
+        flatten(system.B, 3 if varying else 2, shape),
         flatten(cost.Q, 3, shape),
         flatten(cost.R, 3, shape),
         None if cost.N is None else flatten(cost.N, 3, shape),

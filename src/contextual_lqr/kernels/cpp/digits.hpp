@@ -33,11 +33,12 @@ constexpr double SIGNS[] = {1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1, 1, 1, -1, 1, 
 // The t up to which sizes prove enough: ε g is below LOSS / 2 if t is at most PROVEN_T and
 // t (a + b) at most PROVEN_A, with b = max_k Σ_i q_i B_ik² / r_k.
 constexpr double PROVEN_T = 2e3, PROVEN_A = 1e7;
+constexpr int MANY = 16;  // members from which it is quicker to look at the costs for such a proof
 constexpr double DOMINANT = 1e-4;  // the least q or r, relative to the diagonal at any step
 
 // The q of C_h ≥ diag(q) at all steps: q_j is C_jj, less the rest of its row in units where the diagonal
-// is one. Zero where next to nothing is left, or steps are of very different size.
-inline void least_left(const double *C, int steps, int size, double *q, double *most) {
+// is one. False where next to nothing is left, or steps are of very different size.
+inline bool least_left(const double *C, int steps, int size, double *q, double *most) {
     const std::int64_t entries = std::int64_t(size) * size;
     for (int j = 0; j < size; ++j) q[j] = INFINITE, most[j] = 0;
     for (int h = 0; h < steps; ++h, C += entries) {
@@ -48,11 +49,14 @@ inline void least_left(const double *C, int steps, int size, double *q, double *
             for (int k = 0; k < size; ++k)
                 if (k != j && row[k] != 0)
                     left -= std::fabs(row[k]) * std::sqrt(own / C[std::int64_t(k) * size + k]);
+            if (!(left > 0)) return false;
             q[j] = left < q[j] ? left : q[j];
             most[j] = own > most[j] ? own : most[j];
         }
     }
-    for (int j = 0; j < size; ++j) q[j] = q[j] > DOMINANT * most[j] ? q[j] : 0;
+    bool good = true;
+    for (int j = 0; j < size; ++j) good &= q[j] > DOMINANT * most[j];
+    return good;
 }
 
 // The watch over the digits of one pack of systems.
@@ -86,16 +90,14 @@ template <class L, class D, class M> class Digits {
     }
 
     void prepare(const Problem &problem) {
-        provable = problem.refine && problem.Q.step == 0 && problem.R.step == 0 &&
-                   !problem.N.data && !problem.covariances.data && !problem.A.stage;
-        if (!provable) return;
         double *q = reinterpret_cast<double *>(scratch.row(0)), *most = q + d + m;
-        least_left(problem.Q.data, problem.horizon, d, q, most);
-        least_left(problem.R.data, problem.horizon - 1, m, q + d, most);
-        for (int i = 0; i < d + m; ++i) {
-            provable &= q[i] > 0;
+        provable = problem.refine && problem.batch >= MANY && !problem.policy.data &&
+                   problem.Q.step == 0 && problem.R.step == 0 && !problem.N.data &&
+                   !problem.covariances.data && !problem.A.stage &&
+                   least_left(problem.Q.data, problem.horizon, d, q, most) &&
+                   least_left(problem.R.data, problem.horizon - 1, m, q + d, most);
+        for (int i = 0; provable && i < d + m; ++i)
             sizes.at(0, i) = L::scalar(q[i]), sizes.at(1, i) = L::scalar(1 / q[i]);
-        }
     }
 
     // Of the next pack: the t up to which sizes prove that enough digits are left.

@@ -126,8 +126,8 @@ INLINE void store_copies(const Result &to, Matrix<L> all, int copies, int rows, 
 }
 
 // Calls `solve` with packs of the members first..last-1 whose status is wanted.
-template <class L, class Wanted, class Solve>
-INLINE void in_packs(const Problem &problem, std::int64_t first, std::int64_t last, Wanted wanted,
+template <class L, class Any, class Wanted, class Solve>
+INLINE void in_packs(const Any &problem, std::int64_t first, std::int64_t last, Wanted wanted,
                      Solve solve) {
     Pack pack{{}, 0};
     for (std::int64_t i = first; i < last; ++i) {

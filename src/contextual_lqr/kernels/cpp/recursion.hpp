@@ -41,7 +41,10 @@ template <class L, class D, class M> class Recursion {
     // they would keep too many streams of memory open.
     static constexpr bool SMALL = L::MEMBERS > 1;
     const bool keep_P = (problem.values.data && SMALL) || gradient;
-    const bool keep_K = problem.gains.data || gradient;
+    // One policy and one cost for all small systems: Q + KᵀRK, the same for all, then stands for Q.
+    const bool folded = SMALL && problem.policy.data && !problem.policy.step && !problem.Q.step &&
+                        !problem.R.step && !problem.N.data && !uncertain;
+    const bool keep_K = problem.gains.data || gradient || folded;
     const bool lean =
         !(problem.values.data || gradient || problem.gains.data || problem.constants.data ||
           problem.dither.data || problem.N.data || uncertain || varying);
@@ -50,7 +53,7 @@ template <class L, class D, class M> class Recursion {
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
     Matrix<L> all_A, all_B, all_W;  // those that hold A, B and W, of all steps if they change
     Matrix<L> error, added;         // E and the diagonal of G
-    Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for
+    Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for or given
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
     Matrix<L> room;                                       // of large systems, for `product`
@@ -101,8 +104,19 @@ template <class L, class D, class M> class Recursion {
         if (arena.memory) return;
         const std::int64_t bytes = arena.used * std::int64_t(sizeof(V));
         memory = static_cast<V *>(::operator new(bytes, std::align_val_t(64)));
-        for (std::int64_t i = 0; i < arena.used; ++i) memory[i] = zero_vector<L>();  // padding too
+        for (std::int64_t i = 0; !(SMALL && H > 1) && i < arena.used; ++i)
+            memory[i] = zero_vector<L>();  // padding too
         carve({memory, 0});
+        clear(W, d), clear(diagonal, 1);  // these may be read before they are written
+    }
+
+    void fold() {
+        load<L>(all_K, problem.policy, 0, (H - 1) * m, d, pack);
+        for (int h = 0; h < H - 1; ++h) {
+            const Matrix<L> K_h = all_K.copy_number(h), Q_h = Q.copy_number(h);
+            product<L>(m, d, m, RK, zero, R.copy_number(h), K_h);
+            product<L, true>(d, d, m, Q_h, Q_h, K_h, RK);
+        }
     }
 
     // The first failure of a member is the one that is told.
@@ -169,7 +183,7 @@ template <class L, class D, class M> class Recursion {
     // at the last P is enough; a careful pass looks at every step, to tell where it began.
     // A lean one is for the cost of plain problems: nothing but P and c is kept.
     template <bool careful, bool lean = false> void backward() {
-        const bool kept_K = !lean && keep_K, tracked = !lean && problem.constants.data;
+        const bool kept_K = !lean && keep_K && !folded, tracked = !lean && problem.constants.data;
         const bool crossed = !lean && problem.N.data, dithered = !lean && problem.dither.data;
         const bool hedged = !lean && uncertain;
         failed = doubtful = L::all(false);
@@ -200,8 +214,9 @@ template <class L, class D, class M> class Recursion {
                 add_multiple(Q_more, Q_h, P.at(i, i), Cxx.copy_number(i), d);
                 N_t = Nt_more, R_h = R_more, Q_h = Q_more;
             }
+            const Matrix<L> K_h = folded ? all_K.copy_number(h) : K;
             if (problem.policy.data) {
-                load<L>(K, problem.policy, h * dm, m, d, pack);
+                if (!folded) load<L>(K, problem.policy, h * dm, m, d, pack);
                 if (dithered) {
                     load<L>(dither, problem.dither, h * mm, m, m, pack);
                     product<L>(d, m, d, PB, zero, P, B);
@@ -227,8 +242,8 @@ template <class L, class D, class M> class Recursion {
                 }
                 if (careful) weigh_pivots<L>(S, diagonal, m);
             }
-            product<L>(m, d, m, RK, N_t, R_h, K);
-            product<L>(d, d, m, F, A, Bt, K);  // F = A + B K
+            if (!folded) product<L>(m, d, m, RK, N_t, R_h, K);
+            product<L>(d, d, m, F, A, Bt, K_h);  // F = A + B K
             product<L>(d, d, d, PF, zero, P, F, room.data);
             if constexpr (careful)
                 for (int j = 0; j < d; ++j) added.at(0, j) = summed(j);
@@ -236,7 +251,10 @@ template <class L, class D, class M> class Recursion {
                 digits.carry(h, P, A, F);
             if (!lean) P = P_of(h);
             // = Q + Kᵀ (R K + Nᵀ) + Fᵀ P F + N K
-            product<L, true>(d, d, plus(m, d), P, Q_h, K, RK, room.data);
+            if (folded)
+                product<L, true>(d, d, d, P, Q_h, F, PF);
+            else
+                product<L, true>(d, d, plus(m, d), P, Q_h, K, RK, room.data);
             if (crossed || hedged) product<L, true>(d, d, m, P, P, N_t, K);
             mirror_upper(P, d);
             if constexpr (careful) {
@@ -342,6 +360,7 @@ template <class L, class D, class M> class Recursion {
         load_shared<L>(Q, problem.Q, H, d, d);
         load_shared<L>(R, problem.R, H - 1, m, m);
         load_shared<L>(N, problem.N, H - 1, d, m);
+        if (folded) fold();
         digits.prepare(problem);
     }
     ~Recursion() { ::operator delete(memory, std::align_val_t(64)); }

@@ -17,9 +17,11 @@ struct Stationary {
 
 using Doubling = void(const Stationary &, std::int64_t first, std::int64_t last);
 
-#define STATIONARY_OF(target) \
-    namespace target {        \
-    Doubling double_members;  \
+// double_members leaves those to redouble_members that may have lost too many digits.
+#define STATIONARY_OF(target)  \
+    namespace target {         \
+    Doubling double_members;   \
+    Doubling redouble_members; \
     }
 STATIONARY_OF(baseline)
 STATIONARY_OF(avx2)
