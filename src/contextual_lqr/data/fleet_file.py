@@ -298,6 +298,12 @@ class FleetFile:
         if constant := [one.name for one in self.states if one.constant]:
             what = "always 1, which no constant gain can bring to 0: add horizon to [task]"
             self.errors.add(("states", constant[0]), f"{constant[0]} is {what}")
+        if lasting := [one.name for one in self.states if one.measured]:
+            what = "a disturbance that stays, which no constant gain can bring to 0: add horizon to"
+            again = (
+                "the gains of its first step, played again and again, answer to what is measured"
+            )
+            self.errors.add(("measured", lasting[0]), f"{lasting[0]} is {what} [task]; {again}")
 
     def _start(self) -> Array:
         place, given = ("task", "start"), self.table("task").get("start", {})
