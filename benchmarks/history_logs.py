@@ -1,7 +1,7 @@
 """What a history costs when logs are fitted; writes its section of docs/measured/scale.md.
 
 `python benchmarks/history_logs.py FOLDER [EPISODES]` writes logs of one output and one input into
-the folder, episodes of 23 steps, unless they are there. They are fitted with `history = 4`: the
+the folder, episodes of 33 steps, unless they are there. They are fitted with `history = 4`: the
 state, three past outputs and three past inputs beside the output, is made by us. Beside it, the
 same regression with all seven states as columns of the log, and known rows: as many rows, as many
 unknowns, and nothing to make. Processes of their own, by turns; minima.
@@ -20,7 +20,7 @@ from pages import write_section
 
 from contextual_lqr.data import FleetDescription, fit
 
-STEPS, LAGS, PART, REPEATS = 20, 3, 50_000, 2
+STEPS, LAGS, PART, REPEATS = 30, 3, 20_000, 2
 TEXT = """
 {states}
 [inputs]
