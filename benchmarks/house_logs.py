@@ -222,7 +222,8 @@ def main() -> None:
     text = shown(rows)
     print(text)
     if options.write:
-        seeds = len({row["seed"] for row in rows})
+        many = len({row["seed"] for row in rows})
+        seeds = f"{many} seed{'s' * (many > 1)}"
         write_section("real-fleets", "thermometers", INTRODUCTION.format(seeds=seeds) + text)
 
 
@@ -234,7 +235,7 @@ from tables of thermometer, heat and outdoor temperature. The description declar
 `[measured]`; how long the history must be, and the delay, are found in the logs (the alarm is off).
 The task is the same, from 17 to 20 °C in 12 h, but the weather changes meanwhile: *forecast* knows
 how, *stays* expects it to stay as it is at the start. *By hand* is the state of the section above.
-*Excess* is over the best controller that sees all masses and knows the weather; {seeds} seeds, from
+*Excess* is over the best controller that sees all masses and knows the weather; {seeds}, from
 400 on.
 
 """
