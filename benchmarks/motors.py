@@ -32,7 +32,7 @@ INERTIA, FRICTION = (2.0, 8.0), (0.2, 1.0)  # 1e-4 kg m², 1e-3 N m s
 RIPPLE = 0.02  # A: white noise of the torque, as a current
 MOTORS, EPISODES, STEPS, PLAYED = 40, 4, 500, 200
 START, HORIZON, R = 0.2, 100, 0.02
-FIRST_SEED = 6000  # chosen with seeds below 10
+FIRST_SEED = 5000  # chosen with seeds below 10
 
 DESCRIPTION = f"""
 [outputs]
@@ -267,8 +267,8 @@ def main() -> None:
     done = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
     seen = {(row["seed"], row["delay"]) for row in done}
     seeds = range(FIRST_SEED, FIRST_SEED + int(sys.argv[1] if len(sys.argv) > 1 else 20))
-    for seed in seeds:
-        for delay in (0, 1, 2, 3):
+    for delay in (0, 1, 2, 3):
+        for seed in seeds:
             if (seed, delay) not in seen:
                 done.append(
                     _row(seed, delay, run(seed, delay, STEPS if delay == 0 else STEPS // 2))

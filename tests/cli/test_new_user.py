@@ -69,6 +69,21 @@ def test_plain_logs_describe_themselves(folder: Path, name: str) -> None:
     assert command("check", "fleet.toml", name) == 0
 
 
+def test_a_position_alone_is_an_output(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    rows = cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=40).drop("velocity")
+    write(rows, folder / "log.csv")
+    text = describe_table("log.csv")
+    assert "[outputs] # guess: not a whole state" in text
+    Path("fleet.toml").write_text(text)
+    assert command("check", "fleet.toml", "log.csv") == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == (
+        "outputs   position; history as many as the logs ask for, delay found in the logs"
+    )
+    assert max(map(len, said)) <= 80
+    assert len(said) <= 24
+
+
 def test_inputs_are_guessed_without_words_and_counts_are_clocks(folder: Path) -> None:
     frame = cart_rows([0.7, 1.3, 2.0], steps=40).drop("episode").drop_nulls()
     names = {"position": "a", "velocity": "b", "force": "c", "mass": "size (kg)"}

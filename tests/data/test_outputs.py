@@ -189,9 +189,22 @@ def test_outputs_that_tell_nothing_are_refused_and_an_encoder_that_wraps_is_seen
     assert np.abs(rows[0] - rows[1]).max() < 0.1 < np.abs(rows[2] - rows[1]).max()
 
 
+def test_a_large_step_within_the_range_is_no_encoder_that_begins_anew(tmp_path):
+    """As a room that is aired: over half of the range at once, but not from end to end."""
+    table, _ = motor_log(np.random.default_rng(6), steps=80)
+    spread = float(table["angle"].max() - table["angle"].min())
+    aired = pl.when(pl.col("step") == 40).then(1.5 * spread).otherwise(0.0)
+    table.with_columns(angle=pl.col("angle") + aired).write_csv(tmp_path / "aired.csv")
+    about = clqr.FleetDescription.parse(FIXED)
+    assert "begins anew" not in clqr.fit(about, tmp_path / "aired.csv", alarm=False).doubt
+
+
 def test_what_is_wrong_with_outputs_is_said_with_its_line():
     with pytest.raises(clqr.InputError, match="delay must be a whole number from 0 to 1000"):
         clqr.FleetDescription.parse(TEXT.format(keys="delay = -1"))
+    endless = TEXT.replace("horizon = 30\n", "").format(keys='[measured]\nload = "N"')
+    with pytest.raises(clqr.InputError, match="load is a disturbance that stays, which no const"):
+        clqr.FleetDescription.parse(endless)
     with pytest.raises(clqr.InputError, match="what 'angle_1' will be is known already"):
         clqr.FleetDescription.parse(FIXED + '[known]\nangle_1 = "2 * angle"\n')
 

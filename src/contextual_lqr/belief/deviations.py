@@ -212,7 +212,7 @@ class _Row:
     def variance_of_known(self) -> float:
         """σ² of a row of which nothing is to be learnt: f has its law taken away."""
         freedom = max(self.between + self.within, 1.0)
-        return max((self.rss + float(np.square(self.f).sum())) / freedom, self.floor)
+        return float(max((self.rss + np.square(self.f).sum()) / freedom, self.floor))
 
     def one_law(self) -> tuple[_Fit, float]:
         """The fit if S = 0, and the p-value of that (-1 if nothing is spare to test it with)."""

@@ -56,7 +56,7 @@ def _solve_definite(curve: Array, slope: Array) -> Array:
     if (size > 0).all():
         factor, failed = dpotrf(curve / size[:, None] / size, lower=1)
         if not failed and np.diagonal(factor).min() > _SINGULAR:
-            return np.asarray(dpotrs(factor, slope / size, lower=1)[0]) / size
+            return np.asarray(dpotrs(factor, slope / size, lower=1)[0] / size)
     return np.asarray(np.linalg.lstsq(curve, slope, rcond=1e-14)[0])
 
 

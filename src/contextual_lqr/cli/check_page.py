@@ -69,7 +69,7 @@ def write_page(survey: LogSurvey, path: Path) -> None:
     page = rendered_page(
         "check.html",
         lambda _: picture,
-        bad=bool(survey.report.bad_rows),
+        bad=bool(survey.report.bad_rows or survey.doubts),
         summary=summary(survey),
         header=_HEADER,
         rows=[_cells(one) for one in survey.quantities],
@@ -104,6 +104,6 @@ def _cells(one: QuantityReport) -> tuple[str, ...]:
     def shown(value: float | None, form: str = ".3g") -> str:
         return "" if value is None else format(value, form)
 
-    free = "" if one.free is None else f"{100 * one.free:.0f} %"
+    free = "" if one.free is None else f"{100 * one.free:.0f}\N{NO-BREAK SPACE}%"
     numbers = (shown(one.low), shown(one.high), shown(one.spread), free)
     return (one.name, one.unit, *numbers, shown(one.resolution, ".2g"), shown(one.noise, ".2g"))

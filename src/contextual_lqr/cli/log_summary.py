@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from textwrap import wrap
 from typing import Any
 
 from rich.markup import escape
@@ -20,16 +21,22 @@ _SHOWN = 8  # machines in the table
 def say_description(console: Console, fleet: FleetDescription) -> None:
     """What a description describes, in a few lines."""
     p, d, _ = fleet.context_map.shape or (0, 0, 0)
-    known = [fleet.state_names[i] for i in sorted(fleet.known)]
-    say(console, f"states    {', '.join(fleet.state_names)}")
+    declared = [one.name for one in fleet.declared]
+    known = [declared[i] for i in sorted(fleet.known) if i < len(declared)]
+    unknown = d - len(fleet.known)
+    if fleet.history is None:
+        say(console, f"states    {', '.join(declared)}")
+    else:
+        outputs = [one for one in declared if one not in known]
+        say(console, f"outputs   {', '.join(outputs)}; {fleet.history}")
     say(console, f"inputs    {', '.join(fleet.input_names)}")
     say(console, f"contexts  {', '.join(fleet.context_names)}")
     used = used_entries(fleet.context_map)
-    if used is None:
-        say(console, f"to learn  {d - len(known)} × {p} numbers")
-    else:
+    if used is not None:
         free = [i for i in range(d) if i not in fleet.known]
         say(console, f"to learn  {used[free].sum()} numbers, of {p} features")
+    elif fleet.history is None or "history" not in fleet.history.auto:
+        say(console, f"to learn  {unknown} × {p} numbers")
     if known:
         say(console, f"known     the next {', '.join(known)}")
     for name, rate in fleet.rates.items():
@@ -82,7 +89,8 @@ def _say_history(console: Console, found: HistoryChoice) -> None:
     if found.errors:
         curve = ", ".join(f"{n}: {error:.3g}" for n, error in found.errors.items())
         ahead = f"errors up to {found.steps} steps ahead, against outputs that stay"
-        say(console, f"          {ahead}: {curve}")
+        for line in wrap(f"{ahead}: {curve}", 68):
+            say(console, f"          {line}")
 
 
 def say_alarm(console: Console, alarm: MisfitReport) -> None:

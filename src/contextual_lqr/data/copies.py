@@ -41,13 +41,13 @@ class SeenRows:
 
     def add(self, hashes: UInt64[Array, " n"]) -> None:
         """Take these in, as long as there is room."""
-        hashes = np.unique(hashes)[: max(LIMIT - len(self), 0)]
+        hashes = _distinct(hashes)[: max(LIMIT - len(self), 0)]
         if not len(hashes):
             return
         self._blocks.append(hashes)
         while len(self._blocks) > 1 and len(self._blocks[-1]) * 2 > len(self._blocks[-2]):
             last = self._blocks.pop()
-            self._blocks[-1] = np.union1d(self._blocks[-1], last)
+            self._blocks[-1] = _distinct(np.concatenate((self._blocks[-1], last)))
 
     def merge(self, other: SeenRows) -> None:
         """Take in what another has seen."""
@@ -57,6 +57,12 @@ class SeenRows:
     def overlaps(self, other: SeenRows) -> bool:
         """Whether both have seen so many that one may hold a copy of the other's."""
         return sum(int(self.among(block).sum()) for block in other._blocks) >= LENGTH
+
+
+def _distinct(hashes: UInt64[Array, " n"]) -> UInt64[Array, " k"]:
+    """Sorted, each once: a plain sort is several times quicker than `np.unique`."""
+    ordered = np.sort(hashes)
+    return ordered[np.append(True, ordered[1:] != ordered[:-1])] if len(ordered) else ordered
 
 
 def long_runs(begins: Bool[Array, " n"]) -> Bool[Array, " n"]:
@@ -70,8 +76,10 @@ def copied_runs(
     hashes: UInt64[Array, " n"], begins: Bool[Array, " n"], before: Sequence[SeenRows]
 ) -> list[tuple[int, int]]:
     """The runs of rows, from and to, that were there before: among others, or among these."""
-    _, first, each = np.unique(hashes, return_index=True, return_inverse=True)
-    seen = first[each] < np.arange(len(hashes))
+    seen = np.zeros(len(hashes), bool)
+    if len(_distinct(hashes)) < len(hashes):
+        _, first, each = np.unique(hashes, return_index=True, return_inverse=True)
+        seen = first[each] < np.arange(len(hashes))
     for rows in before:
         seen |= rows.among(hashes)
     if np.count_nonzero(seen) < LENGTH:

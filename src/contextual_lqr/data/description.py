@@ -51,6 +51,11 @@ class History:
     auto: tuple[str, ...] = ()
     inputs_given: bool = False  # whether input_history was written down, and stays
 
+    def __str__(self) -> str:
+        outputs = "as many as the logs ask for" if "history" in self.auto else str(self.outputs)
+        delay = "found in the logs" if "delay" in self.auto else str(self.delay)
+        return f"history {outputs}, delay {delay}"
+
     def found(self, outputs: int, delay: int) -> History:
         """With what the logs have told in the place of what was left to them."""
         n = outputs if "history" in self.auto else self.outputs

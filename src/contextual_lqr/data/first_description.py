@@ -29,6 +29,7 @@ from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
 
 _MARK = "# guess"
+_MEMORY = 1.25  # by which a law without the step before must be worse
 _OFFSET = 1.05  # by which a law without a constant must be worse
 
 
@@ -92,12 +93,17 @@ def _written(guess: Guess, contexts: str | None, folder: Path) -> str:
     without = residuals(guess, values, constant=False)
     constant = bool((without > _OFFSET * left).any())
     noise = float(np.median(left if constant else without))
+    longer = residuals(guess, values, constant=constant, before=True)
+    partial = bool(((left if constant else without) > _MEMORY * longer).any())
+    kind = "states", "numbers that move, and are no inputs by their headings"
+    if partial:
+        kind = "outputs", "not a whole state, as with the step before they predict better"
     noise = noise if noise > 0 else 1e-9 * float(sizes(guess, guess.states).max())
     lines = [
         f"# From {guess.log}, by asking nothing: lines marked as a guess are one. Look at each.",
         "# `contextual-lqr new template.toml` writes a description with every field explained.",
         "",
-        f"[states] {_MARK}: numbers that move, and are no inputs by their headings",
+        f"[{kind[0]}] {_MARK}: {kind[1]}",
         *(f"{names[one]} = {_text(split_unit(one)[1])}" for one in guess.states),
         *(["one = { constant = true } # guess: predicts better"] if constant else []),
         "",

@@ -16,6 +16,7 @@ from contextual_lqr.data.transitions import LogReader, Transitions
 _PARTS = 4  # of the logs that are read
 _MACHINES = 100
 _STEPS = 4000  # of a machine
+_ROWS = 1 << 20  # of a part, after which no more is read once there are machines enough
 
 
 @dataclass(frozen=True)
@@ -39,17 +40,19 @@ def sampled_runs(
     found: list[Run] = []
     for place in places.tolist():
         steps: dict[str, int] = {}  # of each machine
+        most, rows = _MACHINES // len(places), 0
         for batch in LogReader(about, parts[place], sort=sort).transitions():
-            for run in _runs(about, batch):
-                taken = steps.get(run.machine, 0)
-                room = len(steps) < _MACHINES // len(places) or run.machine in steps
-                if room and taken < _STEPS:
-                    steps[run.machine] = taken + len(run)
-                    found.append(run)
+            found += _runs(about, batch, steps, most)
+            rows += len(batch)
+            if len(steps) >= most and rows >= _ROWS:
+                break
     return found
 
 
-def _runs(about: FleetDescription, batch: Transitions) -> list[Run]:
+def _runs(
+    about: FleetDescription, batch: Transitions, steps: dict[str, int], most: int
+) -> list[Run]:
+    """Of machines that there is room for; `steps` counts how many there are of each."""
     continues = batch.follows & ~batch.begins
     starts = np.flatnonzero(~continues)
     ends = np.append(starts[1:], len(batch))
@@ -61,6 +64,10 @@ def _runs(about: FleetDescription, batch: Transitions) -> list[Run]:
     names = [one.name for one in about.declared] + list(about.input_names)
     labels, runs = machines[starts].text, []
     for start, end, label in zip(starts.tolist(), ends.tolist(), labels, strict=True):
+        taken = steps.get(label, 0)
+        if taken >= _STEPS or (label not in steps and len(steps) >= most):
+            continue
+        steps[label] = taken + end - start
         first, last = int(batch.at[start]), int(batch.at[end - 1]) + 2
         context = {name: float(values[name][first]) for name in about.context_names}
         columns = {name: np.array(values[name][first:last], float) for name in names}

@@ -65,6 +65,14 @@ class LogSurvey:
     traces: list[dict[str, Array]] = field(default_factory=list, repr=False)
     sample: dict[str, Array] = field(default_factory=dict, repr=False)
 
+    @property
+    def doubts(self) -> list[str]:
+        """What speaks against the description; a delay or history that was found is in it."""
+        memory, found = self.history or [], self.report.history
+        if found is not None:
+            return [*memory[1:], *found.wrapping, *self.contradicted]
+        return [*(self.delay or []), *memory, *self.contradicted]
+
     def as_dict(self) -> dict[str, Any]:
         """For JSON: all but what is drawn."""
         return {
@@ -227,7 +235,8 @@ def _suspicions(
             which = about.input_names[one.regressor - d]
             delay.append(f"{which} acts late: {one.effect:.0%} of the error in {state}")
         elif one.kind == "memory":
-            history.append(f"the step before tells {one.effect:.0%} of the error in {state}")
+            whole = "" if about.history else ": is the whole state measured? else see [outputs]"
+            history.append(f"the step before tells {one.effect:.0%} of the error in {state}{whole}")
         elif one.kind == "correlated errors":
             history.append(f"successive errors in {state} are alike, by {one.effect:.0%}")
     return delay, history

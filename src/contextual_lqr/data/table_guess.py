@@ -226,14 +226,23 @@ def _residual(guess: Guess, features: Sequence[Array]) -> float:
     return float(np.mean(left / sizes(guess, guess.states)))
 
 
-def residuals(guess: Guess, features: Sequence[Array], *, constant: bool) -> Array:
-    """The root mean square of what the law with these features leaves of each state."""
+def residuals(
+    guess: Guess, features: Sequence[Array], *, constant: bool, before: bool = False
+) -> Array:
+    """The root mean square of what the law with these features leaves of each state.
+
+    `before` adds the step before to what the law may use.
+    """
     assert guess.follows is not None
     moving = np.stack([guess.numbers[one] for one in (*guess.states, *guess.inputs)], 1)
     moving = np.append(moving, np.ones((len(moving), 1)), 1) if constant else moving
     at = np.flatnonzero(guess.follows)
     at = at[:: max(len(at) // 20_000, 1)]
+    at = at[at > 0] if before else at
     Z = np.concatenate([moving[at] * f[at, None] for f in features], 1)
+    if before:
+        Z = np.concatenate([Z, *(moving[at - 1] * f[at, None] for f in features)], 1)
+        Z[~guess.follows[at - 1]] = np.nan
     after = moving[at + 1, : len(guess.states)]
     good = np.isfinite(Z).all(1) & np.isfinite(after).all(1)
     require(good.any(), f"{guess.log} has no two complete rows, one after the other")
