@@ -70,7 +70,8 @@ the motor at ±300 N; of the model file only the pole, and the limit of its hing
 features are the accelerations that a uniform rod on a cart would have, term by term; rod, friction
 and the engine's integration (a step is {DT} s) differ from them. An agent plays {EPISODES}
 episodes, each on another machine; then {UNSEEN} machines that it has never seen, one plan an
-episode of {STEPS} steps. *Held*: within {UPRIGHT} rad of upright in all of the last {LAST} steps. SEEDS
+episode of {STEPS} steps. *Held*: within {UPRIGHT} rad of upright in all of the last {LAST} steps.
+SEEDS
 
 | seed | held | of them within the rail | median cost | error of a step | a plan takes |
 |---|---|---|---|---|---|

@@ -169,7 +169,7 @@ def _fleet(
     angles: Sequence[int] = (),
     target: tuple[ArrayLike, ArrayLike] = (0.0, 0.0),
 ) -> NonlinearFleet:
-    """A fleet by its equations: for each state the terms of its rate of change, and their numbers."""
+    """A fleet by its equations: of each state the terms of its rate of change, with numbers."""
     dt, horizon, noise = steps
     require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
     require(horizon >= 2, f"horizon must be at least 2, not {horizon!r}")

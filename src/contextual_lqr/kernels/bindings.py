@@ -241,8 +241,14 @@ def ilqr_backward(
     """One backward pass along the paths."""
     n, T, m = inputs.shape
     d = states.shape[-1]
-    shapes = ((n, T, m), (n, T, m, d), (n, 2), (n, T, d), (n,))
-    out = Pass(*(np.zeros(shape) for shape in shapes), np.empty(n, np.int8))
+    out = Pass(
+        np.zeros((n, T, m)),
+        np.zeros((n, T, m, d)),
+        np.zeros((n, 2)),
+        np.zeros((n, T, d)),
+        np.zeros(n),
+        np.empty(n, np.int8),
+    )
     sizes, given = _path_problem(problem, n)
     native.ilqr_backward(
         sizes, given, problem.period, states, inputs, phi, J, damping, *out, threads

@@ -202,7 +202,8 @@ def ilqr(
         u = guess.inputs[:, t]
         if guess.states is None or guess.feedback is None:
             return u
-        return u + _apply(guess.feedback[:, t], _wrapped(x - guess.states[:, t], problem.period))
+        off = _wrapped(x - guess.states[:, t], problem.period)
+        return np.asarray(u + _apply(guess.feedback[:, t], off))
 
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         x, u, phi, cost = _roll_out(problem, features, everyone, start, first)
@@ -214,7 +215,7 @@ def ilqr(
             fresh = np.flatnonzero(moved & np.isin(everyone, opened))
             J[fresh] = _jacobians(features, fresh, x, u)
             part = _members(problem, opened)
-            found = backward(part, *(a[opened] for a in (x, u, phi, J)), damping[opened])
+            found = backward(part, x[opened], u[opened], phi[opened], J[opened], damping[opened])
             K[opened], w[opened] = found.gains, found.weights
             status[opened] = found.status
             good = found.status == SOLVED
@@ -237,7 +238,7 @@ def ilqr(
                 def step(
                     t: int, now: Array, at: Array = old_x, base: Array = old_u, who: Array = ids
                 ) -> Array:
-                    return base[:, t] + _apply(K[who, t], now - at[:, t])
+                    return np.asarray(base[:, t] + _apply(K[who, t], now - at[:, t]))
 
                 nx, nu, nphi, then = _roll_out(one, features, ids, start[ids], step)
                 expects = -found.expected[left] @ np.array([size, size**2])
@@ -260,8 +261,8 @@ def ilqr(
             opened = opened[~hold & ~stalled]
         again = np.flatnonzero((damping > 0) & (status != NOT_FINITE))
         if again.size:  # the gains to play are not damped
-            paths = (a[again] for a in (x, u, phi, J))
-            last = backward(_members(problem, again), *paths, np.zeros(len(again)))
+            part, none = _members(problem, again), np.zeros(len(again))
+            last = backward(part, x[again], u[again], phi[again], J[again], none)
             K[again], w[again] = last.gains, last.weights
         hedge = _hedge(problem, w, phi)
     return Paths(x, u, K, cost, hedge, status, used)
@@ -340,7 +341,7 @@ def _hedge(problem: PathProblem, weights: Array, phi: Array) -> Array:
     if problem.covariances is None:
         return np.zeros(len(phi))
     S = _full(problem.covariances, len(phi))
-    return np.einsum("ntr,nti,nrij,ntj->n", weights, phi, S, phi, optimize=True)
+    return np.asarray(np.einsum("ntr,nti,nrij,ntj->n", weights, phi, S, phi, optimize=True))
 
 
 def _deviations(problem: PathProblem, x: Array, u: Array) -> tuple[Array, Array]:
@@ -353,8 +354,12 @@ def _wrapped(off: Array, period: Array) -> Array:
 
 
 def _members(problem: PathProblem, which: Array) -> PathProblem:
-    parts = [a if a is None or len(a) == 1 else a[which] for a in problem[:-1]]
-    return PathProblem(*parts, problem.period)  # type: ignore[arg-type]
+    each = {
+        name: array[which]
+        for name, array in problem._asdict().items()
+        if name != "period" and array is not None and len(array) != 1
+    }
+    return problem._replace(**each)
 
 
 def _own(array: Array, i: int) -> Array:
