@@ -47,10 +47,12 @@ format: .venv/lint.stamp
 	@$(BIN)/ruff format .
 	@$(BIN)/clang-format -i $(CPP)
 
-BENCHMARKS := run growth optimism reproduce chain strategies fleets schedules pendulum double_pendulum stays_up certificate misfit unstable wrong_law
+BENCHMARKS := run growth optimism reproduce chain strategies fleets schedules pendulum double_pendulum stays_up certificate misfit unstable wrong_law motors
+WRITTEN := stationary stationary_fleets saturation # on the pages only if asked
 
 bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages of docs/ about it
 	@for one in $(BENCHMARKS); do $(BENCH_BIN)/python benchmarks/$$one.py || exit 1; done
+	@for one in $(WRITTEN); do $(BENCH_BIN)/python benchmarks/$$one.py --write || exit 1; done
 	@$(BENCH_BIN)/python benchmarks/logs.py build/logs
 	@$(BENCH_BIN)/python benchmarks/machines.py build/logs
 	@$(BENCH_BIN)/python benchmarks/cluster.py build/logs

@@ -148,3 +148,49 @@ def test_the_parts_of_a_sweep_add_up() -> None:
         steps = 1 if isinstance(cost, StationaryCost) else 14
         best = optimal_cost(belief.system, cost, [0.1, 0.0]) / steps
         assert found.state[1] ** 2 + found.effort[1] ** 2 == pytest.approx(best)
+
+
+def test_machines_with_an_offset_have_certificates() -> None:
+    """A state that is always 1 carries the offset; what balancing it costs is part of the average."""
+    rng, cost = np.random.default_rng(3), StationaryCost(np.diag([0, 1.0]), [[0.1]], constant=[0])
+    about = FeatureContext(["1", "1/mass"], states=2, inputs=1, bounds={"mass": (1.0, 4.0)})
+    decoder = Decoder(about, known={0: [1.0, 0, 0, 0, 0, 0]}, noise_level=[0.0, 0.05])
+
+    def offset(mass: float) -> LinearSystem:
+        return LinearSystem([[1, 0], [0.4, 0.9]], [[0], [0.5 / mass]], np.diag([0, 0.05**2]))
+
+    for mass in rng.uniform(1, 4, 20):
+        system, x = offset(mass), np.array([1.0, 0.0])
+        states, inputs = [x], rng.standard_normal((30, 1))
+        for u in inputs:
+            x = system.A @ x + system.B @ u + [0, 0.05 * rng.standard_normal()]
+            states.append(x)
+        decoder.update({"mass": mass}, Trajectory(states, inputs))
+    found = certify(decoder, {"mass": 2.0}, cost, [1.0, 0.0], draws=50)
+    paid = policy_cost(found.policy, offset(2.0), cost, [1.0, 0.0])
+    best = optimal_cost(offset(2.0), cost, [1.0, 0.0])
+    without = optimal_cost(offset(2.0), cost, [0.0, 0.0])
+    assert found.verdict == "trust"
+    assert found.lower.searched < paid < found.upper.searched
+    assert found.predicted_cost == pytest.approx(paid, rel=0.1)
+    assert paid < 1.02 * best
+    assert best > 2 * without
+    assert found.margins is not None
+    assert found.margins.half_life < 10
+
+
+def test_why_there_is_no_gain_is_said() -> None:
+    """A mode that grows and is out of reach, or that the cost does not see."""
+    still = Decoder(FeatureContext(["1"], states=2, inputs=1), known={0: [1.2, 0.0, 0.0]})
+    rng = np.random.default_rng(0)
+    states, inputs = [rng.standard_normal(2)], rng.standard_normal((9, 1))
+    for u in inputs:
+        states.append(np.array([1.2 * states[-1][0], 0.5 * states[-1][1] + u[0]]))
+    still.update({}, Trajectory(states, inputs))
+    found = certify(still, {}, StationaryCost(np.eye(2), [[1.0]]), [1.0, 0.0], draws=4)
+    assert found.verdict == "do not use"
+    assert "not stabilisable" in found.reason
+    blind = StationaryCost(np.zeros((2, 2)), [[1.0]])
+    unseen = certify(learnt(5, 20), {"mass": 2.0}, blind, [0.1, 0.0], draws=4)
+    assert unseen.verdict == "do not use"
+    assert "not detectable" in unseen.reason

@@ -142,7 +142,8 @@ def test_what_only_an_episode_has_needs_a_horizon() -> None:
     for old, new, sentence in (
         ("# final_Q =", "final_Q =", "final_Q is for the last state of an episode: add horizon"),
         ('# target = "path.csv"', 'target = "path.csv"', "changes step by step needs a horizon"),
-        ("# one = { constant", "one = { constant", "one is always 1, which no constant gain"),
     ):
         with pytest.raises(InputError, match=sentence):
             FleetDescription.parse(ENDLESS.replace(old, new))
+    one = FleetDescription.parse(ENDLESS.replace("# one = { constant", "one = { constant"))
+    assert one.cost.constant == (2,)  # type: ignore[union-attr]

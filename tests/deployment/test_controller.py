@@ -8,8 +8,16 @@ import pytest
 import scipy.optimize
 from numpy.random import default_rng
 
-from contextual_lqr import Controller, InputError, LinearSystem, StationaryCost, solve
+from contextual_lqr import (
+    Controller,
+    InputError,
+    LinearSystem,
+    OutputHistory,
+    StationaryCost,
+    solve,
+)
 from contextual_lqr.deployment.at_rest import at_rest
+from contextual_lqr.deployment.task import Task
 from contextual_lqr.deployment.trial import run
 
 MOTOR = LinearSystem([[1, 0.1], [0, 0.9]], [[0.01], [0.2]])  # angle, speed; voltage
@@ -192,3 +200,49 @@ def test_a_target_beyond_the_limits_is_refused_and_changes_nothing() -> None:
     np.testing.assert_array_equal(warm.input([10.0]), before)
     with pytest.raises(InputError, match="this controller holds no target"):
         Controller(heater, cost).input([1.0], target=2.0)
+
+
+def test_a_disturbance_that_is_measured_is_balanced_before_it_is_felt() -> None:
+    """Rest moves with it: after its step the machine does not move, but for what limits forbid."""
+    A = [[0.9, 0.1, 0.05], [0.0, 0.95, 0.02], [0.0, 0.0, 1.0]]
+    house = LinearSystem(A, [[0.2], [0.0], [0.0]])
+    cost = StationaryCost(np.diag([1.0, 0.0, 0.0]), [[0.01]])
+    names = {"states": ["indoor", "wall", "outdoor"], "measured": ["outdoor"]}
+    one = Controller(house, cost, target={"indoor": 20.0}, **names)
+    other = Controller(house, cost, target={"indoor": 20.0}, integral=["indoor"], **names)
+    for controller in (one, other):
+        x = np.array([20.0, 0.4 * 5, 5.0])
+        for step in range(400):
+            if step == 200:
+                assert x[0] == pytest.approx(20.0, abs=1e-6)
+                x[2] = -5.0
+            u = controller.input(x)
+            np.testing.assert_allclose(controller.rest[0][1], 0.4 * x[2], atol=1e-9)
+            x = house.A @ x + house.B @ u
+            assert abs(x[0] - 20.0) < 1.0
+        assert x[0] == pytest.approx(20.0, abs=1e-3)  # the wall is slow
+    with pytest.raises(InputError, match="no input can balance outdoor at the target"):
+        Controller(house, cost, target={"wall": 1.0, "indoor": 20.0}, **names)
+
+
+def test_only_outputs_are_given_and_the_rest_is_remembered() -> None:
+    history = OutputHistory(1, 1, n=2, delay=1)
+    A = history.shift[:, :4].copy()
+    A[0] = [1.6, -0.7, 0.3, 0.1]
+    machine = LinearSystem(A, history.shift[:, 4:])
+    task = Task.of(
+        StationaryCost(np.diag([1.0, 0, 0, 0]), [[0.1]]),
+        input_bounds={"u": (-1.0, 1.0)},
+        states=["y", "y_1", "u_1", "u_2"],
+        lags=[("y", 0), ("y", 1), ("u", 1), ("u", 2)],
+    )
+    remembers, told = Controller.of(machine, task), Controller.of(machine, task)
+    memory, played, rng = history.memory(), None, default_rng(0)
+    for _ in range(20):
+        y = 3 * rng.standard_normal(1)
+        played = told.input(memory.see(y, played))
+        np.testing.assert_array_equal(remembers.input(y), played)
+    remembers.reset()
+    np.testing.assert_array_equal(remembers.input(y), told.input(history.at_rest(y)))
+    with pytest.raises(InputError, match="state must be 1 numbers, or 4, not of shape"):
+        remembers.input([1.0, 2.0])

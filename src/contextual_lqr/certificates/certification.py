@@ -69,6 +69,7 @@ from contextual_lqr.lqr.preview import foreseen
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
+from contextual_lqr.lqr.status import REASONS, Status
 
 QUANTILE = 0.95
 
@@ -271,6 +272,11 @@ class CertificationTask:
             )
         ]
         certificates = self._limited(certificates, belief, played, run)
+        whys = [REASONS.get(Status(int(one)), "") for one in np.asarray(planned.status)]
+        certificates = [
+            replace(one, reason=f"{why}; {one.reason}") if why else one
+            for one, why in zip(certificates, whys, strict=True)
+        ]
         return [
             one if one.verdict == "trust" else self._naming(one, matrix)
             for one, matrix in zip(certificates, G, strict=True)

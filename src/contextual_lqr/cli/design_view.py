@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy import ndarray as Array
 from rich.markup import escape
 from rich.table import Table
 
@@ -144,7 +145,7 @@ def _show_one(
         said = "u = K x at every step: the task has no horizon. --horizon gives an episode's gains."
     if made:
         made[0].meet(described.start)
-        state, given = (", ".join(map(_number, part.tolist())) for part in made[0].rest)
+        state, given = (", ".join(_number(x) for x in _rounded(part)) for part in made[0].rest)
         law, rest = "K (x - x0)", f"x0 is {state}, u0 {given}"
         if made[0].integral:
             law, rest = "K [x - x0; q]", f"{rest}, q the integrals"
@@ -157,6 +158,12 @@ def _show_one(
         said = escape(f"u = u0 + {law}: {rest}.")
     console.print(said, style="dim", highlight=False)
     console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)
+
+
+def _rounded(values: Array) -> list[float]:
+    """What is rounding beside the others is 0."""
+    least = 1e-9 * np.abs(values).max(initial=0.0)
+    return [x if abs(x) > least else 0.0 for x in values.tolist()]
 
 
 def _stability(one: Certificate) -> list[tuple[str, str]]:

@@ -33,7 +33,7 @@ REASONS = {
     Status.INACCURATE: "the system is so unstable that too many digits are lost",
     Status.NOT_CONVERGED: "no gain was found: the best closed loop hardly decays, if it does",
     Status.NOT_STABILISABLE: "the system is not stabilisable: it has a mode that does not decay, "
-    "and that no input reaches",
+    "and that no input reaches (if a state stays as it is, name it as constant)",
     Status.NOT_DETECTABLE: "the cost is not detectable: the system has a mode that does not decay, "
     "and that Q does not see; give it some weight",
     Status.TOO_UNCERTAIN: "no single gain holds systems this uncertain",
