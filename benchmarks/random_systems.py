@@ -106,7 +106,7 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="write the section of the page")
     options = parser.parse_args()
     clqr.set_threads(1)
-    first = 0 if options.development else 500
+    first = 0 if options.development else 200
     seeds = range(first, first + (1 if options.quick else 8))
     began = time.perf_counter()
     lines = [

@@ -18,8 +18,7 @@ is distributed as if the share had been logged alone (Neufeld et al., "Data thin
 
 To hedge against deviations that are drawn anew at each step may be too much or too little for those
 that stay: the `hedge`, by which covariances are multiplied, is the one that makes r_i least on
-average. Where even that leaves more than 5 % on average, the gains of an episode are refined on the
-other machines (`refinement.py`), if r_i is less then.
+average.
 """
 
 from __future__ import annotations
@@ -39,7 +38,6 @@ from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import Belief
 from contextual_lqr.belief.population import Population
 from contextual_lqr.certificates.forecast import Forecast, previewed
-from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import findings_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
@@ -96,7 +94,6 @@ class Backtest:
     claimed excess; `widening` are the logarithms by which an interval of costs must at least reach
     below and above the predicted cost. `counted` says whether there were enough machines to show
     95 % by counting. `few_shot` is what the machines would have got with data of their own.
-    `refined` says whether hedged gains are refined on the machines seen.
     """
 
     machines: tuple[MachineBacktest, ...]
@@ -105,7 +102,6 @@ class Backtest:
     widening: tuple[float, float]
     counted: bool
     few_shot: tuple[FewShot, ...] = ()
-    refined: bool = False
 
     @property
     def trusted(self) -> int:
@@ -131,7 +127,6 @@ class Backtest:
             "trusted": self.trusted,
             "wrongly": self.wrongly,
             "hedge": self.hedge,
-            "refined": self.refined,
             "factor": self.factor,
             "counted": self.counted,
             "few_shot": [vars(one) for one in self.few_shot],
@@ -186,7 +181,7 @@ def backtest(
         chosen = np.sort(np.random.default_rng(0).choice(len(store), _MACHINES, replace=False))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         task = _Backtest(decoder, population, cost, x, chosen, preview)
-        found = task.tried(task.others, task.policy)
+        found = task.tried(task.others)
         counted = len(chosen) >= FEWEST
         score = np.where(found.excess <= found.claimed, 1.0, found.excess / found.claimed)
         factor = max(_conformal(score), 1.0) if counted else 1.0
@@ -197,7 +192,7 @@ def backtest(
         few_shot = []
         for few in steps:
             belief = task.with_own(few)
-            own = task.tried(belief, task.hedged(belief))
+            own = task.tried(belief)
             trusted, bad = task.trusted(own, factor, trusted_excess), own.excess > BAD
             middle, most = np.quantile(own.excess, [0.5, 0.9], method="higher").tolist()
             few_shot.append(FewShot(few, middle, most, int(trusted.sum()), int(bad[trusted].sum())))
@@ -216,7 +211,7 @@ def backtest(
         for k, i in enumerate(chosen.tolist())
     )
     return Backtest(
-        machines, task.hedge, float(factor), widening, counted, tuple(few_shot), task.refined
+        machines, task.hedge, float(factor), widening, counted, tuple(few_shot)
     )
 
 
@@ -252,18 +247,8 @@ class _Backtest:
             _DRAWS, np.random.default_rng(1)
         )
         self.best = np.asarray(best_costs(self.truths, cost, start, preview))
-        deviating = bool(population.deviating.any())
-        levels = HEDGES if deviating else (0.0,)
-        tried = [hedged_policy(self.others, cost, level, preview) for level in levels]
-        losses = [self._loss(policy) for policy in tried]
-        best = int(np.argmin(losses))
-        self.hedge, self.policy, self.refined = levels[best], tried[best], False
-        if deviating and losses[best] > BAD and refinable(cost) and preview is None:
-            gains = gains_of(self.policy)
-            gains = refined_gains(self.others, gains, cost, start, population, chosen)
-            policy = policy_for(cost, gains)
-            if self._loss(policy) < losses[best]:
-                self.policy, self.refined = policy, True
+        levels = HEDGES if population.deviating.any() else (0.0,)
+        self.hedge = min(levels, key=self._loss)
 
     def with_own(self, steps: int) -> MachineBelief:
         """What is believed about each once it has shown so many steps of its own."""
@@ -271,17 +256,10 @@ class _Backtest:
             self.population.own(self.chosen, steps=steps, rng=np.random.default_rng(3)), own=True
         )
 
-    def hedged(self, belief: MachineBelief) -> Policy:
-        """The policies of machines with data of their own."""
-        policy = hedged_policy(belief, self.cost, self.hedge, self.preview)
-        if self.refined and refinable(self.cost):
-            gains = refined_gains(belief, gains_of(policy), self.cost, self.start)
-            policy = policy_for(self.cost, gains)
-        return policy
-
-    def tried(self, belief: MachineBelief, policy: Policy) -> _Tried:
+    def tried(self, belief: MachineBelief) -> _Tried:
         """The policy for each machine by such a belief, on draws of it and of the truth."""
         cost, x, ahead = self.cost, self.start, self.preview
+        policy = hedged_policy(belief, cost, self.hedge, ahead)
         drawn = belief.draw(_DRAWS, np.random.default_rng(2))
         on_draws, optimum = (
             costs_of(policy, drawn, cost, x, ahead),
@@ -308,7 +286,8 @@ class _Backtest:
             found[i] = not grows(system, gains_of(one.policy)[i], self.cost).any()
         return found
 
-    def _loss(self, policy: Policy) -> float:
+    def _loss(self, hedge: float) -> float:
+        policy = hedged_policy(self.others, self.cost, hedge, self.preview)
         paid = np.asarray(costs_of(policy, self.truths, self.cost, self.start, self.preview))
         return float(np.minimum(relative_excess(paid, self.best).mean(0), EXPLODED).mean())
 

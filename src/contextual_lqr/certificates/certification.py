@@ -10,13 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.episodes import machine_labels
 from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.row_radii import plausible_machines, row_radii
@@ -47,7 +46,6 @@ from contextual_lqr.certificates.limits import (
     run_range,
 )
 from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
-from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
@@ -135,7 +133,7 @@ class CertificationTask:
     ) -> list[Certificate]:
         """Those of machines with these contexts, and the best controllers or those given."""
         matrices = self.decoder.context_map.matrices(contexts)
-        named, labels = one_by_one(contexts), machine_labels(machine, len(matrices), "contexts")
+        named = one_by_one(contexts)
         if self.preview is not None:
             require_staying(self.decoder, matrices, self.preview)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -144,9 +142,7 @@ class CertificationTask:
         for first in range(0, len(matrices), _CHUNK):
             part = slice(first, first + _CHUNK)
             own = None if gains is None else gains[part]
-            unseen = np.array([label is None for label in labels[part]])
-            some = (named[part], matrices[part], belief[part], own, unseen)
-            certificates += self.certificates(*some)
+            certificates += self.certificates(named[part], matrices[part], belief[part], own)
             if progress is not None:
                 progress(len(named[part]))
         return certificates
@@ -175,12 +171,8 @@ class CertificationTask:
         G: Float[Array, "n *steps p y"],
         belief: MachineBelief | ScheduleBelief,
         given: Float[Array, "n *played m d"] | None = None,
-        unseen: Bool[Array, " n"] | None = None,
     ) -> list[Certificate]:
-        """Those of machines with these context matrices, and the controllers given, if any.
-
-        `unseen` are those that have no data of their own.
-        """
+        """Those of machines with these context matrices, and the controllers given, if any."""
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
@@ -202,8 +194,6 @@ class CertificationTask:
         n = len(G)
         gains = gains_of(planned.policy) if given is None else given
         gains = np.where(good.reshape(-1, *[1] * (gains.ndim - 1)), gains, 0.0)
-        if given is None and unseen is not None and isinstance(belief, MachineBelief):
-            gains = self._refined(belief, gains, unseen)
         policy = policy_for(cost, gains)
         predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
 
@@ -281,25 +271,6 @@ class CertificationTask:
             one if one.verdict == "trust" else self._naming(one, matrix)
             for one, matrix in zip(certificates, G, strict=True)
         ]
-
-    def _refined(
-        self,
-        belief: MachineBelief,
-        gains: Float[Array, "n *steps m d"],
-        unseen: Bool[Array, " n"],
-    ) -> Float[Array, "n *steps m d"]:
-        """The gains refined where the backtest asks for it: on machines seen, or on draws."""
-        cost = self.cost
-        if not (self.check.refined and refinable(cost)):
-            return gains
-        gains = gains.copy()
-        for some, population in ((unseen, self.decoder.population), (~unseen, None)):
-            if some.any():
-                at = np.flatnonzero(some)
-                gains[at] = refined_gains(
-                    belief[at], gains[at], cost, self.start, population, seed=self.seed
-                )
-        return gains
 
     def _limited(
         self,

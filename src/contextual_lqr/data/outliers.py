@@ -6,10 +6,10 @@ law included. So
 
     δ = ‖L⁻¹ (F_i[:, r] - R_i m) / σ‖²,   L Lᵀ = I + R_i C R_iᵀ / σ²,   δ / q ~ F(q, ν)
 
-with q numbers of its own and ν degrees of freedom: those of its own noise where one law will do for
-all machines, those of the Student distribution of deviations where it will not. σ² is the fleet's
-noise or, if that is larger, the machine's own, so that a few large shocks name nobody. The p-values
-of its states are combined as Liu and Xie (2020) do, whatever their dependence; over machines Holm's
+with q numbers of its own and ν degrees of freedom: those of the noise where one law will do for all
+machines, those of the Student distribution of deviations where it will not. σ² is the fleet's noise
+or, if that is larger, the machine's own, so that a few large shocks name nobody. The p-values of
+its states are combined as Liu and Xie (2020) do, whatever their dependence; over machines Holm's
 rule keeps the chance of naming any good machine below the level.
 
 A part that is off by 5 % is off by more where it is large, as the push on a light machine is. So
@@ -48,9 +48,8 @@ _USUAL = 0.01  # a machine whose own p-value is above is let in
 _MORE = 0.02  # of the machines: so many others may be let in at a time
 _ROUNDS = 20
 _ENOUGH = 1000  # machines of a reference: more would hardly change the law and the deviations
-# Degrees of freedom: neither noise nor deviations are quite Gaussian.
-_NOISE_TAILS = (10.0, 60.0)  # the fewest and the most; between them, those of a machine's own noise
-_DEVIATION_TAILS = 20.0
+_NOISE_TAILS = 10.0  # degrees of freedom at most: noise is not quite Gaussian
+_DEVIATION_TAILS = 20.0  # nor are deviations
 _SMALLEST = 0.25  # of the usual deviations: none are smaller where an entry is
 _TAILS = 4.0  # degrees of freedom by which it is judged how machines deviate, bad ones among them
 _LIKELIER = 6.0  # by how much of 2 log L deviations in proportion must do better
@@ -229,15 +228,13 @@ class Outliers:
         """F = δ / q of machines of so many rows, and the p-values of it."""
         y = tests[0].others.means.shape[-1]
         q = np.clip(rows, 1, y)[:, None]
-        # Shocks with heavy tails raise a machine's own variance too, if it has rows to show them.
-        own = np.clip(rows - y, *_NOISE_TAILS)
         degrees = [
-            np.full(len(rows), np.clip(len(one.population.factors) - y, 1.0, _DEVIATION_TAILS))
+            np.clip(len(one.population.factors) - y, 1.0, _DEVIATION_TAILS)
             if one.population.deviating.any()
-            else np.minimum(own, np.maximum(one.population.factors.spare.sum(), 1.0))
+            else np.clip(one.population.factors.spare.sum(), 1.0, _NOISE_TAILS)
             for one in tests
         ]
-        return delta / q, np.asarray(fdtrc(q, np.stack(degrees, 1), delta / q))
+        return delta / q, np.asarray(fdtrc(q, degrees, delta / q))
 
     @cached_property
     def telling(self) -> list[int]:
