@@ -56,7 +56,7 @@ _ACCURATE = 3e-7  # the change of P, as it wanders, from which its 1e-6 is in do
 _LOST = 1e-9  # what rounding may have done to K or P, relative to it
 _HELD = 0.1  # what a gain may cost more once it is rounded to a double
 
-_Members = tuple[Array, Array, Array, Array, Array]
+_Members = tuple[Array, ...]  # A, B, Q, R, N
 
 
 class Constant(NamedTuple):
@@ -107,8 +107,7 @@ def riccati(
     again = np.flatnonzero(~(good & finite))
     if again.size:
         with localcontext(Context(_DIGITS, Emin=-999, Emax=307, traps=[])):
-            more = [_decimal(M, again) for M in members]
-            better, value, good = _again((more[0], more[1], more[2], more[3], more[4]))
+            better, value, good = _again(tuple(_decimal(M, again) for M in members))
         K[again[good]], P[again[good]], status[again[good]] = better[good], value[good], SOLVED
     return Constant(K, P, status)
 
@@ -130,8 +129,7 @@ def _again(members: _Members) -> tuple[Array, Array, Array]:
 
 
 def _chosen(members: _Members, which: Array) -> _Members:
-    A, B, Q, R, N = members
-    return A[which], B[which], Q[which], R[which], N[which]
+    return tuple(M[which] for M in members)
 
 
 def _loop(members: _Members, K: Array) -> tuple[Array, Array]:
