@@ -5,6 +5,7 @@ import pytest
 from numpy.random import Generator, default_rng
 
 from contextual_lqr import Decoder, LinearSystem, Trajectory, certify, solve, trajectory_cost
+from contextual_lqr.certificates.saturation import compared
 from contextual_lqr.fleets import cart_pole, true_system
 from contextual_lqr.lqr.rollout import rollout
 
@@ -61,3 +62,16 @@ def test_the_cost_of_a_weak_motor_is_predicted(share: float) -> None:
     )
     assert (wide.verdict, wide.predicted_cost) == (free.verdict, free.predicted_cost)
     assert str(wide.saturation) == "no input meets its limit"
+
+
+def test_how_well_it_is_known_is_told_apart_from_the_noise_of_runs() -> None:
+    """Shares of machines differ by a tenth of themselves, and by the noise of four runs each."""
+    rng = default_rng(0)
+    paid = 1 + 0.3 * rng.random((4, 5000))
+    for spread in (0.0, 0.02):
+        share = 0.2 + spread * rng.standard_normal(5000)
+        noise = 0.05 * rng.standard_normal((4, 5000))
+        found = compared(paid, paid * (1 + share) + noise, np.ones((4, 5000, 1), bool), 0.95)
+        assert found.added_cost == pytest.approx(0.2, abs=2e-3)
+        assert found.deviation == pytest.approx(spread, abs=4e-3)
+    assert "adds 20 % to the cost, give or take 2 %" in str(found)

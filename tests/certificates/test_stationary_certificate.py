@@ -151,7 +151,7 @@ def test_the_parts_of_a_sweep_add_up() -> None:
 
 
 def test_machines_with_an_offset_have_certificates() -> None:
-    """A state that is always 1 carries the offset; what balancing it costs is part of the average."""
+    """A state that is always 1 carries the offset; to balance it is part of the cost."""
     rng, cost = np.random.default_rng(3), StationaryCost(np.diag([0, 1.0]), [[0.1]], constant=[0])
     about = FeatureContext(["1", "1/mass"], states=2, inputs=1, bounds={"mass": (1.0, 4.0)})
     decoder = Decoder(about, known={0: [1.0, 0, 0, 0, 0, 0]}, noise_level=[0.0, 0.05])

@@ -103,8 +103,9 @@ def compared(
         added = np.where(clipped.any(-1), clipped_cost - paid, 0.0)
         shares = np.where(clipped.any((0, 2)), added.mean(0) / np.abs(paid).mean(0), 0.0)
         whole = float(added.mean() / np.abs(paid).mean()) if clipped.any() else 0.0
-        # Shares differ because machines do, and because each has seen the noise of few runs.
-        by_noise = (added / np.abs(paid).mean(0)).var(0, ddof=1).mean() / len(added)
+        # Shares differ because machines do, and because each is a ratio of means of few runs.
+        left, runs = added - shares * np.abs(paid), len(added)
+        by_noise = ((left / np.abs(paid).mean(0)) ** 2).sum(0).mean() / (runs * max(runs - 1, 1))
         deviation = float(np.sqrt(np.maximum(shares.var() - by_noise, 0.0)))
     shares = np.where(np.isnan(shares), np.inf, shares)
     return Saturation(
