@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import write_section
 from peers import ONE_THREAD
 
 import contextual_lqr as clqr
@@ -32,8 +33,8 @@ TEXT = """# How quickly a path is found
 
 Written by `benchmarks/ilqr.py`: two links on a table, the motor between them (d = 4, m = 1), 50
 steps, 100 starts about straight, the same steps, cost and first guess for all, one thread, the
-least of ROUNDS rounds of the processor's time. Ours is `solve_trajectory`, from features as text. All
-find the same costs (SAME).
+least of ROUNDS rounds of the processor's time. Ours is `solve_trajectory`, from features as text.
+All find the same costs (SAME).
 
 | | 100 machines | a machine | iterations, median | times ours |
 |---|---|---|---|---|
