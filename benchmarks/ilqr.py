@@ -234,7 +234,11 @@ def crocoddyl_each() -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     return solve
 
 
-CONTESTANTS = {"contextual-lqr": ours, "JAX, as trajax does it": jax_one, "Crocoddyl": crocoddyl_each}
+CONTESTANTS = {
+    "contextual-lqr": ours,
+    "JAX, as trajax does it": jax_one,
+    "Crocoddyl": crocoddyl_each,
+}
 
 
 def measure(names: list[str]) -> None:
