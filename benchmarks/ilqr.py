@@ -5,7 +5,7 @@ Writes a section of docs/measured/nonlinear.md from what a run printed:
 `python benchmarks/ilqr.py --page rounds`.
 
 The problem: two links on a table, the motor between them (d = 4, m = 1), 50 steps of 0.02 s from
-100 starts about straight, to be brought there. All begin from no input. Crocoddyl's model is its own
+100 starts about straight, to be brought there. All begin from no input. Crocoddyl's is its own
 C++: Pinocchio's rigid bodies, its semi-implicit Euler step, its DDP, one solver a machine. JAX's is
 compiled beforehand, and its batch is one call. Times are the processor's, the least of some rounds.
 """
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from pages import write_section
 from peers import ONE_THREAD
 
 import contextual_lqr as clqr
@@ -31,9 +32,9 @@ STOP = 1e-9
 TEXT = """# How quickly a path is found
 
 Written by `benchmarks/ilqr.py`: two links on a table, the motor between them (d = 4, m = 1), 50
-steps, 100 starts about straight, the same steps, cost and first guess for all, one thread, the least
-of ROUNDS rounds of the processor's time. Ours is `solve_trajectory`, from features as text. All
-find the same costs (SAME).
+steps, 100 starts about straight, the same steps, cost and first guess for all, one thread, the
+least of ROUNDS rounds of the processor's time. Ours is `solve_trajectory`, from features as text.
+All find the same costs (SAME).
 
 | | 100 machines | a machine | iterations, median | times ours |
 |---|---|---|---|---|
@@ -216,6 +217,7 @@ def crocoddyl_each() -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     solvers = []
     for x in starts():
         problem = crocoddyl.ShootingProblem(x, [running] * STEPS, last)
+        problem.nthreads = 1
         solver = crocoddyl.SolverDDP(problem)
         solver.th_stop = STOP
         solvers.append(solver)
@@ -232,7 +234,11 @@ def crocoddyl_each() -> Callable[[], tuple[np.ndarray, np.ndarray]]:
     return solve
 
 
-CONTESTANTS = {"contextual-lqr": ours, "JAX": jax_one, "Crocoddyl": crocoddyl_each}
+CONTESTANTS = {
+    "contextual-lqr": ours,
+    "JAX, as trajax does it": jax_one,
+    "Crocoddyl": crocoddyl_each,
+}
 
 
 def measure(names: list[str]) -> None:

@@ -30,10 +30,9 @@ from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import load_arrays, real_path, save_arrays, stamp
-from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.lqr.problem import QuadraticCost, Trajectory
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.lqr.target_cost import TargetCost
-from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
@@ -312,7 +311,7 @@ class Agent(Displayed):
 
     def controller(
         self, context: Any, machine: str | None = None, *, cost: QuadraticCost | None = None
-    ) -> LinearPolicy | TrajectoryPolicy:
+    ) -> Any:
         """The policy of the estimate, for a machine that need never have been tried.
 
         Parameters

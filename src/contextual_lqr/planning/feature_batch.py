@@ -68,8 +68,8 @@ class FeatureBatch:
         except ContextError:
             if len(members) == 1:  # a path that leaves where features have values: no path
                 p = self.dynamics.matrix_width
-                own = (p,) if function == self.dynamics.features else (p, x.shape[1] + u.shape[1])
-                return np.full((1, *own), np.nan)
+                slopes = function != self.dynamics.features
+                return np.full((1, p, x.shape[1] + u.shape[1]) if slopes else (1, p), np.nan)
         one_by_one = [
             self._of(function, members[i : i + 1], x[i : i + 1], u[i : i + 1])
             for i in range(len(members))

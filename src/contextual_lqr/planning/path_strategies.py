@@ -128,7 +128,8 @@ def next_input(
         if "exciting" not in problem.memory:
             problem.memory["exciting"] = exciting(problem, rng).policy
         policy = problem.memory["exciting"]
-        return policy(policy.inputs.shape[0] - problem.cost.horizon + 1, problem.start)
+        step = policy.inputs.shape[0] - problem.cost.horizon + 1
+        return np.asarray(policy(step, problem.start))
     return _continued(problem, rule.aversions[0]).policy(0, problem.start)
 
 
@@ -137,7 +138,7 @@ def exciting(problem: PlanningProblem, rng: np.random.Generator) -> Choice:
     cost = about_target(problem.cost)
     steps, m = cost.horizon - 1, cost.input_size
     change = rng.random((steps, m)) < min(1.0, _HOLDS / max(steps, 1))
-    place = np.cumsum(change, 0)
+    place = np.cumsum(change, 0, dtype=np.int64)
     levels = rng.uniform(-1, 1, (steps + 1, m))
     wave = np.take_along_axis(levels, place, 0)
     if problem.input_bounds is not None and np.isfinite(problem.input_bounds).all():

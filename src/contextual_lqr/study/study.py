@@ -30,7 +30,6 @@ from contextual_lqr.context import Dynamics
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
-from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.study import encoding, log
@@ -280,13 +279,12 @@ class Study(Displayed):
         """The cost of an episode."""
         return self._learner.agent.cost
 
-    def controller(
-        self, context: Any, machine: str | None = None
-    ) -> LinearPolicy | TrajectoryPolicy:
+    def controller(self, context: Any, machine: str | None = None) -> LinearPolicy:
         """The policy of what is believed now, for a machine that need never have been tried."""
         with self._lock:
             self._catch_up()
-            return self._learner.agent.controller(context, machine)
+            found: LinearPolicy = self._learner.agent.controller(context, machine)
+        return found
 
     def certify(self, context: Any, machine: str | None = None, **options: Any) -> Certificate:
         """The controller of a machine, and how far to trust it; options as for `certify`."""
