@@ -68,9 +68,8 @@ def feature(k):
     return one
 
 
-functions = [lambda q1, q2, v1, v2, t1, t2, i=i: (q1, q2, v1, v2)[i] for i in range(4)]
 library = ps.ParameterizedLibrary(
-    feature_library=ps.CustomLibrary([*functions, *(feature(k) for k in range(20))]),
+    feature_library=ps.CustomLibrary([lambda x: x, *(feature(k) for k in range(20))]),
     parameter_library=ps.PolynomialLibrary(degree=1, include_bias=True),
     num_features=6,
     num_parameters=1,
