@@ -17,9 +17,11 @@ from typing import Any, Literal, overload
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
+from numpy.typing import ArrayLike
 
 from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
+from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.python_control import state_space
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
@@ -81,6 +83,11 @@ class MachineBelief(Displayed):
         require(self.mean.ndim == 2, "to_control takes one machine, not a batch: choose one")
         return state_space(self.system.A, self.system.B, dt)
 
+    def step(self, states: ArrayLike, inputs: ArrayLike) -> Float[Array, "*batch d"]:
+        """The expected next states of states (..., d) and inputs (..., m)."""
+        x, u = moves_of(self.mean.shape, states, inputs)
+        return np.asarray((self.mean @ np.concatenate((x, u), -1)[..., None])[..., 0])
+
     @cached_property
     def prediction_gram(self) -> Float[Array, "*batch y y"]:
         """Y: the unknown part of the effect of y has, in units of the noise, the variance yᵀYy.
@@ -103,6 +110,12 @@ class MachineBelief(Displayed):
 
         `stretch` multiplies their deviations from the mean.
         """
+        return as_system(*self._drawn(n, rng, stretch))
+
+    def _drawn(
+        self, n: int, rng: np.random.Generator, stretch: float | Float[Array, " n"]
+    ) -> tuple[Array, Array]:
+        """The matrices that `draw` draws, and their noises."""
         n = as_count("n", n, 0)
         factors = as_numbers("stretch", stretch, "() or (n,)", 0)
         require(factors.shape in ((), (n,)), f"stretch must be a number or {n} of them")
@@ -113,7 +126,7 @@ class MachineBelief(Displayed):
         deviations = (self.roots @ steps[..., None])[..., 0] * scale[..., None]
         deviations *= factors.reshape((-1,) + (1,) * (len(batch) + 2))
         noise = scale[..., :, None] * self.noise * scale[..., None, :]
-        return as_system(self.mean + deviations, noise)
+        return self.mean + deviations, noise
 
     def _facts(self) -> dict[str, object]:
         *batch, d, y = self.mean.shape
@@ -128,6 +141,24 @@ class MachineBelief(Displayed):
         """A root of each covariance, exactly zero where that is, and NaN where it is not finite."""
         finite = np.isfinite(self.covariances).all((-2, -1))[..., None, None]
         return np.where(finite, triangular_root(np.where(finite, self.covariances, 0.0)), np.nan)
+
+
+def moves_of(shape: tuple[int, ...], states: ArrayLike, inputs: ArrayLike) -> tuple[Array, Array]:
+    """States and inputs of a machine [A, B] of this shape, as arrays of one batch."""
+    x = as_numbers("states", states, "(..., d)", 1)
+    u = as_numbers("inputs", inputs, "(..., m)", 1)
+    d, m = shape[-2], shape[-1] - shape[-2]
+    require(
+        (x.shape[-1], u.shape[-1]) == (d, m),
+        f"states must be (..., {d}) and inputs (..., {m}), not {x.shape} and {u.shape}",
+    )
+    try:
+        batch = np.broadcast_shapes(x.shape[:-1], u.shape[:-1])
+    except ValueError:
+        raise InputError(
+            f"states {x.shape} and inputs {u.shape} must have the same leading axes"
+        ) from None
+    return np.broadcast_to(x, (*batch, d)), np.broadcast_to(u, (*batch, m))
 
 
 @overload
