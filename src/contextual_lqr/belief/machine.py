@@ -123,7 +123,9 @@ class MachineBelief(Displayed):
         # A row's variance and the noise that it was estimated with are drawn together.
         scale = np.sqrt(self.degrees / rng.chisquare(self.degrees, (n, *batch, d)))
         steps = rng.standard_normal((n, *batch, d, y))
-        deviations = (self.roots @ steps[..., None])[..., 0] * scale[..., None]
+        # L ε for each row of each machine, as products of tall matrices.
+        rows = np.moveaxis(steps, 0, -2) @ self.roots.swapaxes(-1, -2)
+        deviations = np.moveaxis(rows, -2, 0) * scale[..., None]
         deviations *= factors.reshape((-1,) + (1,) * (len(batch) + 2))
         noise = scale[..., :, None] * self.noise * scale[..., None, :]
         return self.mean + deviations, noise

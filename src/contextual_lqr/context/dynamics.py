@@ -230,6 +230,7 @@ def named(word: str, given: Any) -> tuple[str, ...]:
     """The names of states or inputs, as given or numbered from 1; refused if they are none."""
     if isinstance(given, int) and not isinstance(given, bool) and 0 < given <= _MOST:
         return tuple(f"{word} {i + 1}" for i in range(given))
+    given = given.tolist() if isinstance(given, Array) else given
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         raise InputError(
             f"{word}s must be a list of names, or how many there are, not {shown(given)}"
