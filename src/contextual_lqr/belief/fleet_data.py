@@ -389,17 +389,11 @@ class FleetData(PooledRows, Locked):
         twin._forget()
         return twin
 
-    def law_alone(self: Data) -> Data:
-        """A twin that keeps no machines apart."""
-        twin = self.copy()
-        twin._machines = None
-        return twin
-
-    def copy(self: Data) -> Data:
-        """An independent twin, of the same data."""
+    def copy(self: Data, *, machines: bool = True) -> Data:
+        """An independent twin, of the same data; if need be one that keeps no machines apart."""
         twin = object.__new__(type(self))
         twin.__dict__.update(self.__dict__)  # arrays are replaced, never written into
-        twin._machines = None if self._machines is None else self._machines.copy()
+        twin._machines = self._machines.copy() if self._machines and machines else None
         twin.kept = dict(self.kept)
         twin._digests = self._digests.copy()
         Locked.__init__(twin)

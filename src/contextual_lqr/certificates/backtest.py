@@ -210,9 +210,7 @@ def backtest(
         )
         for k, i in enumerate(chosen.tolist())
     )
-    return Backtest(
-        machines, task.hedge, float(factor), widening, counted, tuple(few_shot)
-    )
+    return Backtest(machines, task.hedge, float(factor), widening, counted, tuple(few_shot))
 
 
 class _Tried(NamedTuple):

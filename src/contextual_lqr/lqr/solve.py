@@ -3,8 +3,7 @@
 The problem is stated in `problem.py`. The sign is the paper's: u = K x. (python-control writes
 u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h].
 
-For a `StationaryCost` they answer for one constant gain (`long_run.py`, and `affine.py` where some
-states stay as they are).
+For a `StationaryCost` they answer for one constant gain (`long_run.py`, `affine.py`).
 """
 
 from __future__ import annotations
@@ -345,12 +344,8 @@ def _run(
     **wanted: bool,
 ) -> tuple[tuple[int, ...], kernels.Outcome]:
     """Bring everything to one batch axis, and run the recursions on it."""
-    if not isinstance(cost, QuadraticCost):
-        raise InputError("this is for an episode: give a QuadraticCost")
-    require(
-        not isinstance(cost, TargetCost),
-        "a linear machine is held about 0: give a QuadraticCost, or use solve_trajectory",
-    )
+    if isinstance(cost, TargetCost) or not isinstance(cost, QuadraticCost):
+        raise InputError("this is for an episode of a linear machine: give a QuadraticCost")
     d, m, steps = system.A.shape[-1], system.B.shape[-1], cost.R.shape[-3]
     if cost.Q.shape[-1] != d or cost.R.shape[-1] != m:
         raise InputError(

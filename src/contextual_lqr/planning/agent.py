@@ -25,23 +25,21 @@ from numpy.typing import ArrayLike
 from contextual_lqr.belief.confidence import BetaRule, DeterminantBeta
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.prior import Prior
-from contextual_lqr.checks import as_input_bounds, as_numbers, require, shown
+from contextual_lqr.checks import as_input_bounds, require, shown
 from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import load_arrays, real_path, save_arrays, stamp
 from contextual_lqr.lqr.problem import QuadraticCost, Trajectory
 from contextual_lqr.lqr.solve import solve
-from contextual_lqr.lqr.target_cost import TargetCost
 from contextual_lqr.planning import (
     Cautious,
     CertaintyEquivalence,
-    Optimism,
     PlanningProblem,
-    SampledOptimism,
     Strategy,
     ThompsonSampling,
 )
+from contextual_lqr.planning.agent_arguments import as_level, require_planned, require_random
 from contextual_lqr.planning.agent_file import (
     FORMAT_VERSION,
     REMEMBERED,
@@ -54,9 +52,6 @@ from contextual_lqr.planning.natural_scales import natural_scales
 from contextual_lqr.planning.path_strategies import planned_path
 from contextual_lqr.planning.plan import Plan, planned
 from contextual_lqr.planning.region import OpenRegion, Region, as_region
-
-_OF_LINEAR = (Optimism, SampledOptimism)
-_PAY_NO_HEED = (CertaintyEquivalence, Optimism, SampledOptimism, ThompsonSampling)
 
 
 class Output(NamedTuple):
@@ -138,47 +133,14 @@ class Agent(Displayed):
         region: ArrayLike | Sequence[float | None] | None = None,
         incumbent: Incumbent | None = None,
     ) -> None:
-        require(isinstance(cost, QuadraticCost), f"cost must be a QuadraticCost, not {shown(cost)}")
-        d, m = cost.state_size, cost.input_size
-        level = as_numbers("noise_level", noise_level, "() or (d,)", 0)
-        require(
-            level.shape in ((), (d,)) and (level >= 0).all() and level.max() > 0,
-            f"noise_level must be positive, or {d} numbers with some of them 0, not {level}",
-        )
-        require(
-            strategy is None or isinstance(strategy, Strategy),
-            f"strategy must have choose and next_input, as Cautious() has, not {strategy!r}",
-        )
-        require(not cost.batch_shape, f"cost must be one, not a batch of shape {cost.batch_shape}")
-        require(
-            beta is None or callable(beta) or 0 <= beta < np.inf,
-            f"beta must be a finite number of at least 0, or a rule, not {beta!r}",
-        )
-        require(
-            isinstance(seed, np.random.Generator)
-            or (isinstance(seed, int | np.integer) and seed >= 0),
-            f"seed must be a whole number of at least 0, or a Generator, not {seed!r}",
-        )
-        require(
-            incumbent is None or not isinstance(strategy, _PAY_NO_HEED),
-            f"{type(strategy).__name__} pays no heed to an incumbent: use Cautious",
-        )
         curved = isinstance(context_map, Dynamics)
-        require(
-            not curved or (incumbent is None and not isinstance(strategy, _OF_LINEAR)),
-            "of machines that are not linear, Cautious, CertaintyEquivalence and ThompsonSampling "
-            "plan, and none with an incumbent",
-        )
-        require(
-            curved or not isinstance(cost, TargetCost),
-            "linear machines are held about 0: give a QuadraticCost",
-        )
-        limit = np.shape(getattr(strategy, "state_limit", None) or 1.0)
-        require(limit in ((), (d,)), f"state_limit must be a number or {d} of them, not {limit}")
+        level = as_level(cost, noise_level)
+        require_planned(curved, cost, strategy, incumbent)
+        require_random(beta, seed)
+        d, m = cost.state_size, cost.input_size
         self.cost = cost
         self.start = as_state(start, d)
         self.strategy: Strategy = Cautious() if strategy is None else strategy
-        level = np.broadcast_to(level, (d,))
         if prior is None and scales is None and regularisation is None and not curved:
             if isinstance(self.strategy, Cautious | CertaintyEquivalence | ThompsonSampling):
                 scales = natural_scales(cost, self.start, level)

@@ -37,7 +37,7 @@ class Episode:
         if adapt == "step" and agent.decoder.deviations.any():
             self._own = OwnRows(problem.machine)
         elif adapt == "step":
-            self._believed = agent.decoder.law_alone()
+            self._believed = agent.decoder.copy(machines=False)
         else:
             start, cost = problem.start, problem.cost
             self.plan = agent.ask(context, problem.label, start=start, cost=cost)
