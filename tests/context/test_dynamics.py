@@ -129,9 +129,9 @@ def test_it_travels() -> None:
         (lambda: clqr.FeatureDynamics(["x"], states=["sin"], inputs=["u"]), "already means"),
         (lambda: clqr.FeatureDynamics(["x"], states=["x", "x"], inputs=["u"]), "two states have"),
         (lambda: clqr.FeatureDynamics(["x"], states=[], inputs=["u"]), "at least one state"),
-        (lambda: clqr.FunctionDynamics(3, 1, 1), "function must be a function"),
+        (lambda: clqr.FunctionDynamics(3, 1, 1), "function must be a Callable"),
         (lambda: clqr.FunctionDynamics(by_hand, 0, 1), "states must be a list of names, or how"),
-        (lambda: clqr.FunctionDynamics(by_hand, 2, 1, "no"), "jacobian must be a function"),
+        (lambda: clqr.FunctionDynamics(by_hand, 2, 1, "no"), "jacobian must be a Callable"),
         (lambda: clqr.FunctionDynamics(by_hand, 2, 1, scales=[1, 1]), "3 sizes of states"),
         (lambda: pendulum().sized(3, 1), "these dynamics have 2 states, not 3"),
         (lambda: pendulum().features(HERE, [1.0], [1.0]), "states must have 2 entries"),
@@ -153,9 +153,7 @@ def test_a_feature_without_a_value_is_named() -> None:
         ContextError, match=r"the feature 'sqrt\(level\)/area' is nan at .*level=-1"
     ):
         tank.features({"area": 1.0}, [[1.0], [-1.0]], [0.0])
-    with pytest.raises(
-        ContextError, match=r"derivative of the feature 'sqrt\(level\)/area' is inf"
-    ):
+    with pytest.raises(ContextError, match=r"derivative of the feature 'sqrt\(level\)/area' is"):
         tank.jacobian({"area": 1.0}, [0.0], [0.0])
     with pytest.raises(ContextError, match="'width' is unknown"):
         tank.features({"width": 1.0}, [0.0], [0.0])
@@ -183,5 +181,5 @@ def test_functions_that_fail_are_told_apart() -> None:
             clqr.FunctionDynamics(function, 2, 1).features(1, *moves(4))
     one = clqr.FunctionDynamics(grows, 2, 1)
     one.features(None, *moves())
-    with pytest.raises(InputError, match="but .1,. before"):
+    with pytest.raises(InputError, match=r"but \(1,\) before"):
         one.features(None, *moves(3))

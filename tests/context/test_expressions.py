@@ -268,13 +268,34 @@ def test_variables_accept_just_what_is_within_bounds(value: float, low: float, s
 def sloped(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
     """Texts of smooth expressions that have values everywhere between -3 and 3, and no corners."""
     one = st.sampled_from(
-        ["sin({})", "cos({})", "tanh({})", "atan({})", "exp(sin({}))", "sqrt(2 + cos({}))"]
-        + ["log(3 + sin({}))", "asin(0.7*sin({}))", "acos(0.7*cos({}))", "sinh(sin({}))"]
-        + ["cosh(tanh({}))", "tan(0.7*sin({}))", "-({})", "+({})", "(2 + sin({}))**2"]
+        [
+            "sin({})",
+            "cos({})",
+            "tanh({})",
+            "atan({})",
+            "exp(sin({}))",
+            "sqrt(2 + cos({}))",
+            "log(3 + sin({}))",
+            "asin(0.7*sin({}))",
+            "acos(0.7*cos({}))",
+            "sinh(sin({}))",
+            "cosh(tanh({}))",
+            "tan(0.7*sin({}))",
+            "-({})",
+            "+({})",
+            "(2 + sin({}))**2",
+        ]
     )
     two = st.sampled_from(
-        ["({} + {})", "({} - {})", "sin({})*cos({})", "sin({})/(2 + cos({}))"]
-        + ["(2 + sin({}))**cos({})", "hypot(1 + exp({}), {})", "atan2(2 + sin({}), cos({}))"]
+        [
+            "({} + {})",
+            "({} - {})",
+            "sin({})*cos({})",
+            "sin({})/(2 + cos({}))",
+            "(2 + sin({}))**cos({})",
+            "hypot(1 + exp(sin({})), {})",
+            "atan2(2 + sin({}), cos({}))",
+        ]
     )
     return st.one_of(
         st.builds(lambda form, a: form.format(a), one, inner),

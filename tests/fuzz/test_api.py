@@ -53,6 +53,16 @@ TAUGHT = c.FittedFleet.new(CARTS)
 TAUGHT.decoder.update({"mass": 2.0}, TRAJECTORY)
 
 
+TANK = c.FeatureDynamics(["x", "sqrt(x)/gain", "u"], states=["x"], inputs=["u"])
+
+
+def drained(**options: Any) -> c.Decoder:
+    decoder = c.Decoder(TANK, **options)
+    levels = np.array([[4.0], [3.0], [2.5], [2.2]])
+    decoder.update(CONTEXT, c.Trajectory(levels, [[0.1], [0.3], [-0.2]]), "a")
+    return decoder
+
+
 def agent() -> c.Agent:
     return c.Agent(MAP, COST, START, c.CertaintyEquivalence(), seed=1)
 
@@ -105,6 +115,39 @@ CALLS: dict[str, Call] = {
     ),
     "FunctionContext": (
         c.FunctionContext, dict(f=lambda _: np.eye(3), states=2, inputs=1, bounds=None),
+    ),
+    "FeatureDynamics": (
+        c.FeatureDynamics,
+        dict(features=["x", "sin(x)/gain", "u"], states=["x", "v"], inputs=["u"],
+             bounds={"gain": (0.1, 9.0)}, allow_outside=False),
+    ),
+    "FunctionDynamics": (
+        lambda **k: c.FunctionDynamics(**k).jacobian(CONTEXT, [1.0, 2.0], [3.0]),
+        dict(function=lambda _, x, u: np.sin(x), states=2, inputs=["u"], jacobian=None,
+             scales=np.ones(3), bounds=None),
+    ),
+    "Dynamics.features": (
+        TANK.features, dict(context=CONTEXT, states=np.ones((3, 1)), inputs=np.zeros((3, 1))),
+    ),
+    "Dynamics.jacobian": (
+        TANK.jacobian, dict(context=CONTEXT, states=np.ones((3, 1)), inputs=np.zeros((3, 1))),
+    ),
+    "Decoder.of_dynamics": (
+        lambda context, states, inputs, machine, **k: drained(**k).predict(
+            context, states, inputs, machine
+        ),
+        dict(context=CONTEXT, states=np.ones((3, 1)), inputs=np.zeros((3, 1)), machine=None,
+             regularisation=None, noise_level=0.1, deviations="estimated", scales=None),
+    ),
+    "DynamicsBelief.draw": (
+        lambda **k: drained().machine(CONTEXT).draw(**k), dict(n=3, rng=RNG(0), stretch=1.0),
+    ),
+    "DynamicsBelief.linearise": (
+        lambda **k: drained().machine(CONTEXT).linearise(**k),
+        dict(states=np.ones((4, 1)), inputs=np.zeros((4, 1))),
+    ),
+    "Decoder.predict": (
+        DECODER.predict, dict(context=CONTEXT, states=np.ones((3, D)), inputs=np.ones((3, M))),
     ),
     "ContextMap.matrix": (MAP.matrix, dict(context=CONTEXT)),
     "ContextMap.matrices": (MAP.matrices, dict(contexts=[CONTEXT, CONTEXT])),
@@ -321,7 +364,8 @@ ANSWERS = {
     "Backtest", "Certificate", "CostBound", "CostGradient", "Episode", "Output", "Plan", "Solution",
     "ContextMap", "Status", "Strategy", "ContextError", "ContextualLQRError", "FormatError",
     "InputError", "UnsolvableError", "plot_backtest", "plot_certificates", "plot_closed_loop",
-    "plot_decoder", "plot_tradeoff", "StationarySolution", "GainSchedule",
+    "plot_decoder", "plot_tradeoff", "StationarySolution", "GainSchedule", "Dynamics",
+    "DynamicsBelief",
 }  # fmt: skip
 
 

@@ -16,7 +16,6 @@ one on top of the other, and λ is counted once.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
@@ -26,7 +25,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.changing_machines import ChangingMachines
-from contextual_lqr.belief.decoder_file import FORMAT_VERSION, decoder_state, restored
+from contextual_lqr.belief.decoder_file import SavedDecoder
 from contextual_lqr.belief.decoder_prior import has_prior_sizes, prior_of, shrunk_about
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.episodes import machine_labels
@@ -39,16 +38,15 @@ from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.regression import Regression, row_noise
 from contextual_lqr.belief.schedule import ScheduleBelief, schedule_belief
 from contextual_lqr.belief.shrinkage import Shrunk
-from contextual_lqr.context import ContextMap, Dynamics, Schedule
+from contextual_lqr.context import Dynamics, Schedule
 from contextual_lqr.context.dynamics import require_linear, used_entries
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
-from contextual_lqr.files import load_arrays, save_arrays
 from contextual_lqr.lqr.problem import LinearSystem
 
 
-class Decoder(FleetData, Displayed):
+class Decoder(FleetData, SavedDecoder, Displayed):
     """A belief about Θ, (d, p), kept as square-root statistics of ridge regression.
 
     Parameters
@@ -368,58 +366,6 @@ class Decoder(FleetData, Displayed):
         if not np.isfinite(M).all():
             raise InputError("the estimate overflows when this context is applied to it")
         return as_system(M, self.noise_estimate)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write to a file, all of it or nothing: a crash leaves the old file or the new one.
-
-        The context map is written too where it can be (constants and expressions); a map made of
-        Python functions must be given again to `load`.
-
-        Parameters
-        ----------
-        path : path
-            The file, which is replaced if it exists.
-        """
-        save_arrays(path, "decoder", FORMAT_VERSION, *self.state())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str], context_map: ContextMap | None = None) -> Decoder:
-        """Read what `save` wrote, to the bit.
-
-        Parameters
-        ----------
-        path : path
-            The file.
-        context_map : ContextMap, optional
-            The map that it was learnt with; needed if that is made of Python functions.
-
-        Returns
-        -------
-        Decoder
-            The same belief.
-
-        Raises
-        ------
-        FormatError
-            If it is not such a file, is damaged, or has another version.
-        """
-        state, arrays = load_arrays(path, "decoder", FORMAT_VERSION)
-        return cls.from_state(state, arrays, context_map, str(path))
-
-    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        """All that the decoder is: what JSON can hold, and its arrays."""
-        return decoder_state(self)
-
-    @classmethod
-    def from_state(
-        cls,
-        state: Mapping[str, Any],
-        arrays: Mapping[str, Array],
-        context_map: ContextMap | None,
-        name: str,
-    ) -> Decoder:
-        """The decoder of a `state`; `name` says in an error where it came from."""
-        return restored(cls, state, arrays, context_map, name)
 
     def _facts(self) -> dict[str, object]:
         shape = self.context_map.shape

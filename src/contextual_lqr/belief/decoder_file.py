@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from numpy import ndarray as Array
@@ -17,11 +18,68 @@ from contextual_lqr.belief.regression import Regression, listed, listed_level
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, Dynamics, context_map_from
 from contextual_lqr.errors import FormatError, OwnRuleError
+from contextual_lqr.files import load_arrays, save_arrays
 
 if TYPE_CHECKING:
     from contextual_lqr.belief.decoder import Decoder
 
 FORMAT_VERSION = 2
+
+
+class SavedDecoder:
+    """The file of a `Decoder`."""
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write to a file, all of it or nothing: a crash leaves the old file or the new one.
+
+        The context map is written too where it can be (constants and expressions); a map made of
+        Python functions must be given again to `load`.
+
+        Parameters
+        ----------
+        path : path
+            The file, which is replaced if it exists.
+        """
+        save_arrays(path, "decoder", FORMAT_VERSION, *self.state())
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], context_map: ContextMap | None = None) -> Decoder:
+        """Read what `save` wrote, to the bit.
+
+        Parameters
+        ----------
+        path : path
+            The file.
+        context_map : ContextMap, optional
+            The map that it was learnt with; needed if that is made of Python functions.
+
+        Returns
+        -------
+        Decoder
+            The same belief.
+
+        Raises
+        ------
+        FormatError
+            If it is not such a file, is damaged, or has another version.
+        """
+        state, arrays = load_arrays(path, "decoder", FORMAT_VERSION)
+        return cls.from_state(state, arrays, context_map, str(path))
+
+    def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """All that the decoder is: what JSON can hold, and its arrays."""
+        return decoder_state(cast("Decoder", self))
+
+    @classmethod
+    def from_state(
+        cls,
+        state: Mapping[str, Any],
+        arrays: Mapping[str, Array],
+        context_map: ContextMap | None,
+        name: str,
+    ) -> Decoder:
+        """The decoder of a `state`; `name` says in an error where it came from."""
+        return restored(cast("type[Decoder]", cls), state, arrays, context_map, name)
 
 
 def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:

@@ -109,7 +109,7 @@ def estimate_deviations(
     degrees, p_values = np.full(d, np.inf), np.ones(d)
     for r in range(d):
         given = known is not None and bool(np.isfinite(known[r]).all())
-        own = slice(None) if used is None else np.flatnonzero(used[r])
+        own: Any = slice(None) if used is None else np.flatnonzero(used[r])
         design, f = X[:, :, own], some.F[:, :, r]
         if known is not None and given:
             design, f = X[:, :, :0], f - X @ known[r]
@@ -122,7 +122,9 @@ def estimate_deviations(
                 p_values[r] = row.likelihood_ratio(fit, deviating)
             if p_values[r] < _LEVEL:
                 fit, degrees[r] = deviating, heaviness
-                S[r][_square(own)] = fit.variance * (row.basis @ fit.T @ row.basis.T)
+                S[r][own if used is None else np.ix_(own, own)] = fit.variance * (
+                    row.basis @ fit.T @ row.basis.T
+                )
         variances[r] = fit.variance
         if known is not None and given:
             theta[r] = known[r]
@@ -130,11 +132,6 @@ def estimate_deviations(
             theta[r, own] = row.columns @ fit.theta
     S = (S + S.transpose(0, 2, 1)) / 2
     return Deviations(theta, S, variances, degrees, np.abs(p_values), len(some))
-
-
-def _square(own: Array | slice) -> Any:
-    """The rows and columns of a covariance that are those of some numbers."""
-    return own if isinstance(own, slice) else np.ix_(own, own)
 
 
 def machine_weights(factors: MachineRows, found: Deviations) -> Float[Array, "N d"]:

@@ -71,6 +71,11 @@ class FleetData(PooledRows, Locked):
         if noise_level is None and self.regularisation is not None:
             noise_level = np.sqrt(self.regularisation)
         self.given_noise_level = as_noise_level(noise_level)
+        levels, d = np.shape(self.given_noise_level), context_map.states
+        require(
+            d is None or levels in ((), (d,)),
+            f"noise_level must be a number, or one for each of {d} states, not {levels} of them",
+        )
         self.known: Mapping[int, Array] = as_known_rows(known, context_map.shape) if known else {}
         self.scales = None if scales is None else as_scales(scales, context_map.shape)
         self.given_prior = prior

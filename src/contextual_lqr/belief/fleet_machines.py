@@ -129,7 +129,7 @@ class FleetMachines:
         if (
             self._population is None
             and self.store is not None
-            and (len(self.store) or self.changing is not None)
+            and (self.store.rows or self.changing is not None)
         ):
             factors = self.store.regressions(context_map)
             changing = None if self.changing is None else self.changing.reduced()

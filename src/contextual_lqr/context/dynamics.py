@@ -25,6 +25,7 @@ from contextual_lqr.context.expressions import RESERVED
 from contextual_lqr.context.variables import sampled_values, shown
 from contextual_lqr.errors import ContextError, InputError
 
+_MOST = 10_000  # states, or inputs, by their number alone
 _SAMPLES = 16  # contexts, and states and inputs of each, at which features are tried
 
 
@@ -227,10 +228,13 @@ def repeated(contexts: Any, places: Int64[Array, " k"]) -> Any:
 
 def named(word: str, given: Any) -> tuple[str, ...]:
     """The names of states or inputs, as given or numbered from 1; refused if they are none."""
-    if isinstance(given, int) and not isinstance(given, bool) and given > 0:
+    if isinstance(given, int) and not isinstance(given, bool) and 0 < given <= _MOST:
         return tuple(f"{word} {i + 1}" for i in range(given))
+    given = given.tolist() if isinstance(given, Array) else given
     if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
-        raise InputError(f"{word}s must be a list of names, or how many there are, not {given!r}")
+        raise InputError(
+            f"{word}s must be a list of names, or how many there are, not {shown(given)}"
+        )
     names = tuple(given)
     for name in names:
         require(isinstance(name, str), f"the name of a {word} must be text, not {shown(name)}")

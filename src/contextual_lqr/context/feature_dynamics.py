@@ -172,8 +172,8 @@ class FeatureDynamics(Dynamics):
         if np.isfinite(phi).all():
             return
         j = int(np.argwhere(~np.isfinite(phi))[0][-1])
-        wrong = ~np.isfinite(phi[..., j])
-        self._refuse(what, self._features[j], phi[..., j], values, wrong)
+        found = np.asarray(phi[..., j])
+        self._refuse(what, self._features[j], found, values, np.asarray(~np.isfinite(found)))
 
     def _refuse(
         self, what: str, feature: Expression, found: Array, values: Mapping[str, Any], wrong: Array

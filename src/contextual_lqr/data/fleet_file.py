@@ -60,9 +60,7 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "columns": None,
     "table": TABLE_FIELDS,
 }
-_OPTIONAL = (
-    *("states", "outputs", "measured", "dynamics", "known", "prior", "logs", "columns", "table"),
-)
+_OPTIONAL = {*_TABLES} - {"inputs", "contexts", "context_map", "task", "cost", "learning"}
 _KINDS = {"features": ("features",), "block": ("C", "D")}
 
 
