@@ -85,8 +85,36 @@ def by_rows(contexts: Any, states: Any, inputs: Any, after: Any, episodes: Any) 
 
 PLANNED, HISTORY = c.Schedule([CONTEXT] * (H - 1)), c.OutputHistory(1, 1, 2)
 
+
+def studied() -> c.Study:
+    """One in memory, of its own."""
+    return c.Study.open("sqlite://", agent())
+
+
+FALLING = c.DynamicsBelief.known(TANK, CONTEXT, [[1.0, -0.1, 0.2]])
+LEVEL = c.TargetCost(Q=[np.eye(1)] * H, R=[np.eye(1)] * (H - 1), target=[1.0])
+
 Call = tuple[Callable[..., Any], dict[str, Any]]
 CALLS: dict[str, Call] = {
+    "Study.open": (
+        lambda **k: c.Study.open(**k).close(), dict(url="sqlite://", fleet=agent(), strategy=None),
+    ),
+    "Study.ask": (
+        lambda **k: studied().ask(**k),
+        dict(context=CONTEXT, machine="a", start=START, key="k", lease=9.0, worker="w"),
+    ),
+    "Study.tell": (
+        lambda **k: studied().tell(**k),
+        dict(plan_or_context=CONTEXT, trajectory=TRAJECTORY, machine="a", key="k", worker="w"),
+    ),
+    "TargetCost": (
+        c.TargetCost,
+        dict(Q=[np.eye(2)] * H, R=[np.eye(1)] * (H - 1), target=[1.0, 0.0], angles=[0]),
+    ),
+    "solve_trajectory": (
+        c.solve_trajectory,
+        dict(machine=FALLING, cost=LEVEL, start=[2.0], input_bounds=(-1.0, 1.0), attempts=2),
+    ),
     "Agent": (
         c.Agent,
         dict(context_map=MAP, cost=COST, start=START, strategy=c.ThompsonSampling(),
@@ -365,7 +393,7 @@ ANSWERS = {
     "ContextMap", "Status", "Strategy", "ContextError", "ContextualLQRError", "FormatError",
     "InputError", "UnsolvableError", "plot_backtest", "plot_certificates", "plot_closed_loop",
     "plot_decoder", "plot_tradeoff", "StationarySolution", "GainSchedule", "Dynamics",
-    "DynamicsBelief",
+    "DynamicsBelief", "PathCertificate", "TrajectoryPolicy", "TrajectorySolution",
 }  # fmt: skip
 
 

@@ -72,7 +72,10 @@ def write_page(survey: LogSurvey, path: Path) -> None:
         bad=bool(survey.report.bad_rows or survey.doubts),
         summary=summary(survey),
         header=_HEADER,
-        rows=[_cells(one) for one in survey.quantities],
+        rows=[
+            [cell.replace(" %", "\N{NO-BREAK SPACE}%") for cell in _cells(one)]
+            for one in survey.quantities
+        ],
         said=[
             *survey.report.tables.sentences(),
             *(f"{count:,} rows: {reason}" for reason, count in survey.report.bad.items()),
@@ -104,6 +107,6 @@ def _cells(one: QuantityReport) -> tuple[str, ...]:
     def shown(value: float | None, form: str = ".3g") -> str:
         return "" if value is None else format(value, form)
 
-    free = "" if one.free is None else f"{100 * one.free:.0f}\N{NO-BREAK SPACE}%"
+    free = "" if one.free is None else f"{100 * one.free:.0f} %"
     numbers = (shown(one.low), shown(one.high), shown(one.spread), free)
     return (one.name, one.unit, *numbers, shown(one.resolution, ".2g"), shown(one.noise, ".2g"))

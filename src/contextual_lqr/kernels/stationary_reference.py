@@ -32,7 +32,7 @@ from decimal import Context, Decimal, localcontext
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from numpy import ndarray as Array
 
 from contextual_lqr.kernels.reference import (
@@ -159,10 +159,11 @@ def _exact(members: _Members, K: Array, P: Array) -> Array:
     return np.asarray(kept & stable & _every(_diagonal(Z) <= share * sizes))
 
 
-def lyapunov(
-    F: Float[Array, "f d d"], Q: Float[Array, "q d d"], *, batch: int, threads: int = 1
-) -> tuple[Float[Array, "n d d"], Bool[Array, " n"]]:
-    """P = Q + FᵀPF, and which members have one because F is stable; the others' P is NaN."""
+def lyapunov(F: Array, Q: Array, *, batch: int, threads: int = 1) -> tuple[Array, Array]:
+    """P = Q + FᵀPF, and which members have one because F is stable; the others' P is NaN.
+
+    F and Q, (f, d, d) and (q, d, d), are of floats or of Decimals.
+    """
     F, P = (np.array(np.broadcast_to(M, (batch, *M.shape[1:]))) for M in (F, Q))
     stable, open_ = np.zeros(batch, bool), np.arange(batch)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -345,7 +345,7 @@ def _run(
 ) -> tuple[tuple[int, ...], kernels.Outcome]:
     """Bring everything to one batch axis, and run the recursions on it."""
     if isinstance(cost, TargetCost) or not isinstance(cost, QuadraticCost):
-        raise InputError("this is for an episode of a linear machine: give a QuadraticCost")
+        raise InputError("this takes a QuadraticCost; a TargetCost is for solve_trajectory")
     d, m, steps = system.A.shape[-1], system.B.shape[-1], cost.R.shape[-3]
     if cost.Q.shape[-1] != d or cost.R.shape[-1] != m:
         raise InputError(
