@@ -6,9 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.random import default_rng
 
+import contextual_lqr as clqr
 from contextual_lqr import LinearPolicy, LinearSystem, QuadraticCost, policy_cost, solve
 from contextual_lqr.certificates.misspecification import Finding
-from contextual_lqr.certificates.unmodelled import late_cost, push_costs, unmodelled
+from contextual_lqr.certificates.unmodelled import (
+    findings_of,
+    late_cost,
+    push_costs,
+    unmodelled,
+)
 
 D, M, STEPS, N = 3, 2, 8, 4
 
@@ -97,3 +103,30 @@ def test_any_units(scale: float) -> None:
     found = (finding("memory", 0.1 * scale, 0),)
     scaled, _ = unmodelled(found, other, gains, units, scale * start, predicted[1])
     np.testing.assert_allclose(scaled, usual, rtol=1e-9)
+
+
+def test_a_delay_under_feedback_is_counted_even_if_a_state_explains_it_better() -> None:
+    """With little dither the input a step before is nearly a state a step before."""
+    rng, decoder = np.random.default_rng(0), clqr.Decoder(clqr.FeatureContext(["1", "1/mass"]))
+    cost = clqr.QuadraticCost([np.diag([1.0, 0.3])] * 30, [0.05 * np.eye(1)] * 29)
+    for number in range(40):
+        mass, x, before = rng.uniform(1, 3), np.array([1.0, 0.0]), np.zeros(1)
+        gain = rng.normal([-1.0, -1.5], 0.2)
+        states, inputs = [x], []
+        for _ in range(30):
+            u = np.array([gain @ x]) + 0.05 * rng.normal(size=1)
+            late = np.array([0.0, 0.2 / mass]) * before
+            x = np.array([[1.0, 0.2], [0.0, 0.9]]) @ x + late + 0.002 * rng.normal(size=2)
+            before = u
+            states.append(x)
+            inputs.append(u)
+        decoder.update({"mass": mass}, clqr.Trajectory(states, inputs), f"M-{number}")
+    found = findings_of(decoder, cost)
+    assert any(one.kind == "late input" or one.maybe_late == 2 for one in found)
+    policy = clqr.solve(decoder.system({"mass": 2.0}), cost).policy
+    system = decoder.machines([{"mass": 2.0}]).system
+    predicted = np.atleast_1d(clqr.policy_cost(policy, system, cost, [1.0, 0.0]))
+    start = np.array([1.0, 0.0])
+    counted, _ = unmodelled(found, system, policy.gains[None], cost, start, predicted)
+    delayed = late_cost(0, system, policy.gains[None], cost, start)
+    assert counted[0] >= 0.999 * (delayed[0] / predicted[0] - 1) > 0.02

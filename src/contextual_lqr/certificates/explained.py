@@ -69,9 +69,18 @@ class Addition(NamedTuple):
 
     def best(self, r: int) -> tuple[int, float]:
         """The column that explains most of state r by itself, and how much for each machine."""
-        mean = self.single[..., r].sum(0) / np.maximum(self.single_rank.sum(0), 1)
+        mean = self._alone(r)
         j = int(mean.argmax())
         return j, float(mean[j])
+
+    def nearly_as_good(self, r: int, some: slice) -> int | None:
+        """The best of some columns, if it explains more than half as much as the best of all."""
+        mean = self._alone(r)
+        j = int(np.arange(len(mean))[some][mean[some].argmax()])
+        return j if mean[j] > 0.5 * mean.max() else None
+
+    def _alone(self, r: int) -> Array:
+        return np.asarray(self.single[..., r].sum(0) / np.maximum(self.single_rank.sum(0), 1))
 
 
 class Explained(NamedTuple):

@@ -70,6 +70,8 @@ class Finding:
     mean square of their own laws over that of noise. `size` is the root mean square, in the state's
     units, of what the model misses in a step. `state` is the row of [A, B]. `regressor` is the
     place in [x; u] of what explains most by itself: the step before, or for "nonlinear" a sign.
+    `maybe_late` is the place of an input that, a step before, explains nearly as much as a state
+    does: under feedback the two are alike, and that it acts late cannot be excluded.
     """
 
     kind: Kind
@@ -79,6 +81,7 @@ class Finding:
     state: int
     regressor: int | None
     sentence: str
+    maybe_late: int | None = None
 
 
 def misspecification(
@@ -191,7 +194,8 @@ def _omission(found: Explained, names: _Names) -> Iterator[Finding]:
             f"the step before explains {effect:.0%} of the error in {names.states[r]}: a state is "
             "missing, or measured with error"
         )
-        yield Finding("memory", p_value, effect, size, r, best, sentence)
+        late = before.nearly_as_good(r, slice(d, None))
+        yield Finding("memory", p_value, effect, size, r, best, sentence, late)
 
 
 def _linearity(found: Explained, names: _Names) -> Iterator[Finding]:
@@ -305,7 +309,7 @@ def of_one_law(
             shares = np.square(alone.T @ left[:, r]) / lengths
             best = int(shares.argmax())
             state = names.states[r]
-            which: Kind = kind
+            which, late = kind, None
             if kind == "nonlinear":
                 sentence = f"{state} is not linear: signs explain {effect:.0%} of its error"
             elif best >= d and shares[best] > 0.5 * explained[r]:
@@ -319,7 +323,9 @@ def of_one_law(
                     f"the step before explains {effect:.0%} of the error in {state}: errors are "
                     "correlated, or a state is missing or measured with error"
                 )
-            found.append(Finding(which, p_value, effect, missed, r, best, sentence))
+                also = d + int(shares[d:].argmax())
+                late = also if shares[also] > 0.5 * explained[r] else None
+            found.append(Finding(which, p_value, effect, missed, r, best, sentence, late))
     return sorted(found, key=lambda one: one.p_value)
 
 

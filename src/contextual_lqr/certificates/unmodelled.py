@@ -83,11 +83,11 @@ def unmodelled(
     push = push_costs(system, gains, cost)
     costs = np.array([push[:, one.state] * one.size**2 for one in findings])
     d = system.state_size
-    late = {one.regressor - d for one in findings if one.kind == "late input" and one.regressor}
-    for j in late:
+    late = [one.regressor if one.kind == "late input" else one.maybe_late for one in findings]
+    for j in {place - d for place in late if place is not None}:
         more = late_cost(j, system, gains, cost, start) - predicted
-        for i, one in enumerate(findings):
-            if one.kind == "late input" and one.regressor == j + d:
+        for i, place in enumerate(late):
+            if place == j + d:
                 costs[i] = np.fmax(costs[i], more)
     costs /= np.abs(predicted)
     by_state = {one.state: np.zeros(len(gains)) for one in findings}
