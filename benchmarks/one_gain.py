@@ -32,7 +32,7 @@ SEEN[range(2, 7), range(5, 10)] = 1
 def costs_and_slopes(houses: Houses, gains: Array) -> tuple[Array, Array]:
     """J (n,) of gains (T, 1, 7) on every house, and its gradient, (n, T, 7)."""
     n, steps = len(houses.A), HORIZON - 1
-    step, noise = _open_loop(houses)
+    step, noise = _open_loop(houses, OUTDOORS, 3, 2)
     A, B = step[:, :, :11], step[:, :, 11:]
     zeta = np.zeros((n, 11))
     zeta[:, :5] = houses.present * (START - TARGET)
