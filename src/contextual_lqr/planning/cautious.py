@@ -40,9 +40,9 @@ class Cautious:
     2. `draws` of the posterior judge them, and `stress` more whose deviations are stretched by
        `stretch`. A candidate that costs more than `max_cost_ratio` times the median of doing
        nothing on any of them is refused. So is, where there is an incumbent, one that is not
-       cheaper than it on `level` of them, or that many times as dear on any; and every one while
-       the draws disagree, by that ratio, on what the incumbent costs. Of the rest, that of the
-       lowest `level` quantile of cost is played.
+       cheaper than it on `level` of them, or that many times as expensive on any; and every one
+       while the draws disagree, by that ratio, on what the incumbent costs. Of the rest, that of
+       the lowest `level` quantile of cost is played.
     3. The dither has the covariance s² Y_uu⁻¹, isotropic in what is not known, rising towards the
        end of the episode, where it has less time to do harm. s is at most `probe`, and so small
        that the dither costs no more than `budget` of what not knowing costs, and 4 % of what the
@@ -205,11 +205,11 @@ class Cautious:
         with np.errstate(invalid="ignore", over="ignore"):
             regret = costs - np.asarray(optimal_cost(machines, cost, x))[: self.draws]
             price = float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
-            dearer = extra(shape)
-            size = self.budget * max(price, 0.0) / max(float(_upper(dearer, self.level)), 1e-300)
+            added = extra(shape)
+            size = self.budget * max(price, 0.0) / max(float(_upper(added, self.level)), 1e-300)
             if problem.incumbent is not None:  # that is to be outdone by this much at most
                 spare = _SPARE * np.where(np.isfinite(remaining), remaining, 0.0)
-                share = dearer / np.maximum(spare, 1e-300)
+                share = added / np.maximum(spare, 1e-300)
                 size = min(size, 1 / max(float(_upper(share, self.level)), 1e-300))
                 share = extra(gentle) / np.maximum(spare, 1e-300)
                 gentle /= max(float(np.median(share)), 1.0)
