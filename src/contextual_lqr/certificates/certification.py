@@ -226,7 +226,7 @@ class CertificationTask:
         if doubt_of_all := in_the_long_run(self.check.findings, cost):
             beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:
-            kinds = {one.kind for one in self.check.findings}
+            kinds = {one.kind for one in self.check.findings if one.found}
             farther = NONLINEAR if "nonlinear" in kinds else FARTHER
             beyond.append(beyond_logged(decoder.logged, *run, self.states, farther))
         columns = (

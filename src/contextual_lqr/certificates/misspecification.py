@@ -3,16 +3,17 @@
 The model says x' = M y + w with y = [x; u], noise w that remembers nothing, and M = Θ G(context)
 for every machine. All that the tests need of a machine is one triangular factor T, of the columns
 
-    [ Y   Y⁻   sign Y   X' ]    Y the steps y, Y⁻ the steps before them (itself at the start of
-      y   y      y      d       an episode), X' the next states: T is (3y + d)², whatever the rows
+    [ Y   Y⁻   sign Y   Y |Y|   |Y|   1   X' ]    Y the steps y, Y⁻ the steps before them (itself at
+      y   y      y        y      y    1   d       the start of an episode), X' the next states
 
-because sums of squares of residuals are lengths of its columns, made orthogonal to one another. The
-signs may be left out, (2y + d)², and the test that needs them then is, too.
+whatever the rows, because sums of squares of residuals are lengths of its columns, made orthogonal
+to one another.
 
     whiteness   z ~ M y⁻: the residual z of X' on Y, against the residual of the step before,
                 x - M y⁻, of which the part not in Y is that of -M y⁻
     omission    z ~ Y⁻: whether the step before says anything that the step itself does not
-    linearity   z ~ sign Y: dry friction, a dead zone, a limit
+    linearity   z ~ sign Y: dry friction, a dead zone; z ~ Y |Y|: actuators that saturate, springs
+                that harden, drag; z ~ [|Y|, 1]: what is not the same both ways, and offsets
     one law     X' ~ Y for each machine, against one Θ for all
     known rows  a row of Θ that was given, against one that is fitted
 
@@ -27,7 +28,8 @@ Student's t of three degrees.
 
 A coefficient for each machine, not one for all, because the latter is biased by one over the number
 of rows (Nickell, "Biases in dynamic models with fixed effects", 1981), and many short episodes
-would make a finding of that bias. p-values are Bonferroni's over the rows of [A, B].
+would make a finding of that bias. p-values are Bonferroni's over the rows of [A, B], and over the
+three tests of linearity. A column in other units is the same column: no test depends on them.
 """
 
 from __future__ import annotations
@@ -42,12 +44,15 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.special import fdtrc
 
+from contextual_lqr.belief.step_table import lagged_size
 from contextual_lqr.certificates.explained import (
+    CURVES,
     EXACT,
     SAME,
     Addition,
     Explained,
     Law,
+    blocks,
     explained,
     orthonormal,
     p_values,
@@ -59,6 +64,7 @@ Kind = Literal[
 ]
 
 LEVEL = 0.01
+_NINETEEN_OF_TWENTY = 1.645  # standard deviations
 _FREE = 10  # machines, beyond twice the rank, from which on their spread can be told
 
 
@@ -68,10 +74,13 @@ class Finding:
 
     `effect` is the share of the residual variance that is explained; for "machines differ" the
     mean square of their own laws over that of noise. `size` is the root mean square, in the state's
-    units, of what the model misses in a step. `state` is the row of [A, B]. `regressor` is the
-    place in [x; u] of what explains most by itself: the step before, or for "nonlinear" a sign.
-    `maybe_late` is the place of an input that, a step before, explains nearly as much as a state
-    does: under feedback the two are alike, and that it acts late cannot be excluded.
+    units, of what the model misses in a step, at most (19 cases of 20). `state` is the row of [A, B]. `regressor` is the
+    place in [x; u] of what explains most by itself: the step before, or for "nonlinear" its sign,
+    square or size; None is an offset. What is not linear grows with this `power` of the regressor,
+    whose root mean square in the logs is `usual`. `maybe_late` is the place of an input that, a
+    step before, explains nearly as much as a state does: under feedback the two are alike, and that
+    it acts late cannot be excluded. `strengths` are those of the inputs upon the state in the logs,
+    root mean squares over the machines.
     """
 
     kind: Kind
@@ -82,6 +91,14 @@ class Finding:
     regressor: int | None
     sentence: str
     maybe_late: int | None = None
+    power: int = 0
+    usual: float = 0.0
+    strengths: tuple[float, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether it is more than a doubt: what the rows are too few to exclude."""
+        return self.p_value <= LEVEL
 
 
 def misspecification(
@@ -102,7 +119,7 @@ def misspecification(
     """
     n, k, _ = factors.shape
     y = matrices.shape[-1]
-    d = k - 2 * y if k < 3 * y else k - 3 * y
+    d = k - lagged_size(y, 0)
     require(
         len(matrices) == n and len(counts) == n and 0 < d < y,
         f"there are {n} factors of {k} columns, but {len(counts)} counts, and context matrices "
@@ -125,7 +142,7 @@ def misspecification(
     findings = [
         *_whiteness(found, names),
         *_omission(found, names),
-        *(_linearity(found, names) if k > 3 * y else ()),
+        *_linearity(found, names, _usual(factors, counts, y)),
         *_one_law(found, law, names),
         *(_known_row(i, given[i], T, G, found, law, names) for i in sorted(given)),
     ]
@@ -147,13 +164,25 @@ def _rows(p: Array, among: Array) -> Iterator[tuple[int, float]]:
 def _share(part: Array, q: Array, found: Explained, r: int) -> tuple[float, float]:
     """The share of state r's residual variance explained, beyond chance: 1 - s₁² / s₀².
 
-    And the root of that part of the variance.
+    And the root mean square of what may be explained.
     """
-    left, free = found.left[:, r].sum(), float(found.free.sum())
-    after = (left - part.sum()) / max(free - float(q.sum()), 1.0)
+    rows, left, free = found.rows.sum(), found.left[:, r].sum(), float(found.free.sum())
+    return _effect(part.sum(), float(q.sum()), left, free, float(rows))
+
+
+def _effect(part: float, q: float, left: float, free: float, rows: float) -> tuple[float, float]:
+    """The share of the variance left/free that q columns explain; the size that it may have.
+
+    What they explain is s₁² times a χ² of q degrees that is off centre by λ, of mean q + λ and
+    variance 2q + 4λ: the size is that of a λ that would explain more in 19 cases of 20.
+    """
+    after = (left - part) / max(free - q, 1.0)
     before = left / max(free, 1.0)
     effect = float(np.clip(1 - after / max(before, 1e-300), 0, 1))
-    return effect, float(np.sqrt(effect * before))
+    off = part / after - q if after > 0 else 0.0
+    off = max(off + _NINETEEN_OF_TWENTY * np.sqrt(2 * q + 4 * max(off, 0.0)), 0.0)
+    size = np.sqrt(min(off * after, left) / max(rows, 1.0)) if after > 0 else np.sqrt(before)
+    return effect, float(size)
 
 
 def _whiteness(found: Explained, names: _Names) -> Iterator[Finding]:
@@ -198,15 +227,52 @@ def _omission(found: Explained, names: _Names) -> Iterator[Finding]:
         yield Finding("memory", p_value, effect, size, r, best, sentence, late)
 
 
-def _linearity(found: Explained, names: _Names) -> Iterator[Finding]:
-    for r, p_value, effect, size in _added(found.signs, found):
-        best, _ = found.signs.best(r)
-        chief = (*names.states, *names.inputs)[best]
-        sentence = (
-            f"not linear, as with friction: signs, above all that of {chief}, explain {effect:.0%} "
-            f"of the error in {names.states[r]}"
-        )
-        yield Finding("nonlinear", p_value, effect, size, r, best, sentence)
+def _linearity(found: Explained, names: _Names, usual: Array) -> Iterator[Finding]:
+    for curve in CURVES:
+        more: Addition = getattr(found, curve)
+        for r, p_value, effect, size in _added(more, found):
+            best, _ = more.best(r)
+            yield _curved(curve, p_value, effect, size, r, best, names, usual)
+
+
+def _curved(
+    curve: str,
+    p_value: float,
+    effect: float,
+    size: float,
+    r: int,
+    best: int,
+    names: _Names,
+    usual: Array,
+) -> Finding:
+    """What is found by one of three tests."""
+    all_of = (*names.states, *names.inputs)
+    by = f"an offset explains {effect:.0%}"
+    if best < len(all_of):
+        by = f"{curve}, above all that of {all_of[best]}, explain {effect:.0%}"
+    sentence = f"not linear, {_AS[curve]}: {by} of the error in {names.states[r]}"
+    p_value = min(len(CURVES) * p_value, 1.0)
+    if best == len(all_of):
+        return Finding("nonlinear", p_value, effect, size, r, None, sentence)
+    power = {"squares": 2, "sizes": 1}.get(curve, 0)
+    return Finding(
+        "nonlinear", p_value, effect, size, r, best, sentence, None, power, float(usual[best])
+    )
+
+
+_AS = {
+    "signs": "as with friction",
+    "squares": "as where actuators saturate or springs harden",
+    "sizes": "as where one way is not like the other",
+}
+
+
+def _usual(factors: Array, counts: Array, y: int) -> Float[Array, " y"]:
+    """The root mean square of each column of Y."""
+    columns = factors[..., :y]
+    size = np.abs(columns).max((0, 1))
+    part = columns / np.where(size > 0, size, 1.0)
+    return np.asarray(size * np.sqrt((part**2).sum((0, 1)) / max(int(counts.sum()), 1)))
 
 
 def _one_law(found: Explained, law: Law, names: _Names) -> Iterator[Finding]:
@@ -267,52 +333,54 @@ def of_one_law(
 ) -> list[Finding]:
     """What the tests find if all machines obey one law x' = Θ z + w, z = G y.
 
-    Whether the step before, or the signs, explain anything that z does not: Fisher's F on the rows
-    of all machines, [Z, Y⁻, X'] and [Z, sign Y, X'], for which their factors stand.
+    Whether the step before, or what is not linear, explains anything that z does not: Fisher's F on the rows
+    of all machines, [Z, Y⁻, X'], [Z, sign Y, X'] and so on, for which their factors stand.
     """
     p, y = matrices.shape[1:]
-    d = factors.shape[1] - 3 * y
-    Z = factors[:, :, :y] @ matrices.swapaxes(1, 2)
-    X = factors[:, :, 3 * y :]
+    d = factors.shape[1] - lagged_size(y, 0)
+    _, before, *curves, after = blocks(y, d)
+    Z, X = factors[:, :, :y] @ matrices.swapaxes(1, 2), factors[:, :, after]
     total, found = int(counts.sum()), []
     names = _Names(
         tuple(f"state {i + 1}" for i in range(d)), tuple(f"input {j + 1}" for j in range(y - d))
     )
-    tests: tuple[tuple[Kind, slice], ...] = (
-        ("memory", slice(y, 2 * y)),
-        ("nonlinear", slice(2 * y, 3 * y)),
-    )
-    for kind, some in tests:
-        stack = np.concatenate((Z, factors[:, :, some], X), -1).reshape(-1, p + y + d)
+    usual = _usual(factors, counts, y)
+    for test, some in (("memory", before), *zip(CURVES, curves, strict=True)):
+        q = p + some.stop - some.start
+        stack = np.concatenate((Z, factors[:, :, some], X), -1).reshape(-1, q + d)
         size = np.abs(stack).max(0)
         R = np.asarray(np.linalg.qr(stack / np.where(size > 0, size, 1.0), mode="r"))
         by_law, rank = _span(R[:, :p], np.zeros((len(R), 0)))
-        by_more, more = _span(R[:, p : p + y], by_law)
-        left = R[:, p + y :] - by_law @ (by_law.T @ R[:, p + y :])
+        by_more, more = _span(R[:, p:q], by_law)
+        left = R[:, q:] - by_law @ (by_law.T @ R[:, q:])
         explained = np.square(by_more.T @ left).sum(0)
         rest = np.square(left).sum(0) - explained
         free = total - rank - more
-        noisy = np.square(left).sum(0) > EXACT**2 * np.square(R[:, p + y :]).sum(0)
+        noisy = np.square(left).sum(0) > EXACT**2 * np.square(R[:, q:]).sum(0)
         if more == 0 or free <= 0 or not noisy.any():
             continue
         F = explained / more / (np.maximum(rest, 1e-300) / free)
         p_values = np.where(noisy, fdtrc(more, free, F), 1.0)
-        alone = R[:, p : p + y] - by_law @ (by_law.T @ R[:, p : p + y])
+        alone = R[:, p:q] - by_law @ (by_law.T @ R[:, p:q])
         # A column that is one of the step itself, as in a history, adds nothing but rounding.
         lengths = np.square(alone).sum(0)
-        lengths[lengths <= 1e-14 * np.square(R[:, p : p + y]).sum(0)] = np.inf
+        lengths[lengths <= 1e-14 * np.square(R[:, p:q]).sum(0)] = np.inf
         for r, p_value in _rows(p_values, noisy):
             if p_value > level:
                 continue
             effect = float(explained[r] / (explained[r] + rest[r]))
-            missed = float(np.sqrt(explained[r] / total) * size[p + y + r])
+            sums = (float(explained[r]), float(more), float(explained[r] + rest[r]))
+            missed = _effect(*sums, float(total - rank), float(total))[1] * float(size[q + r])
             shares = np.square(alone.T @ left[:, r]) / lengths
             best = int(shares.argmax())
             state = names.states[r]
-            which, late = kind, None
-            if kind == "nonlinear":
-                sentence = f"{state} is not linear: signs explain {effect:.0%} of its error"
-            elif best >= d and shares[best] > 0.5 * explained[r]:
+            if test != "memory":
+                curved = _curved(test, p_value, effect, missed, r, best, names, usual)
+                found += [curved] if curved.p_value <= level else []
+                continue
+            which: Kind = "memory"
+            late = None
+            if best >= d and shares[best] > 0.5 * explained[r]:
                 which = "late input"
                 sentence = (
                     f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in {state} "
