@@ -9,7 +9,7 @@ that a controller could avoid: there it is the optimum with that noise.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -129,12 +129,14 @@ class Worn(Machines):
         force = np.zeros_like(acting)
         for j, velocity in self.drives:
             v, against = self._at(x, [velocity])[..., 0], self._against()[:, j, None]
+            # In a step no drag turns a motion round, nor does a spring make one from nothing.
+            stops = 0.5 * self.usual[velocity] / np.abs(self.B[:, velocity, j, None])  # type: ignore[index]
             if self.drag is not None:
-                force[..., j] += self.drag[j] * against * v * np.abs(v)
+                most = stops * np.abs(v)
+                force[..., j] += against * np.clip(self.drag[j] * v * np.abs(v), -most, most)
             if self.hardening is not None:
-                force[..., j] += (
-                    self.hardening[j] * against * self._at(x, [self.place])[..., 0] ** 3
-                )
+                pull = self.hardening[j] * np.clip(self._at(x, [self.place])[..., 0], -9, 9) ** 3
+                force[..., j] += against * np.clip(pull, -stops, stops)
             force[..., j] += acting[..., j] * np.clip(self.speed * np.abs(v), 0.0, 0.9)
         return force
 

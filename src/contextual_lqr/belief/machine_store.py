@@ -3,9 +3,9 @@
 A step is a row [y, y⁻, sign y, y |y|, |y|, 1, x'] with y = [x; u] or features of these, y⁻ that of
 the step before (itself at the start of an episode) and x' the next state. The factor of a machine's
 rows holds all that least squares needs: [y, x'] is the regression of its own [A, B]; the others are
-for tests of the model (`certificates/misspecification.py`). These pool machines, and a thousand of them
-are enough: of machines that come later, [y, x'] alone is kept. Factors stand in one array, packed,
-so that many machines are updated and read at once.
+for tests of the model (`certificates/misspecification.py`). These pool machines, and a thousand of
+them are enough: of machines that come later, [y, x'] alone is kept. Factors stand in one array,
+packed, so that many machines are updated and read at once.
 
 A machine is a label with a context. Without a label, every episode is another machine.
 """

@@ -39,6 +39,7 @@ from contextual_lqr.certificates.forecast import (
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
     FARTHER,
+    INPUTS,
     NONLINEAR,
     InputBounds,
     InputLimits,
@@ -120,6 +121,8 @@ class CertificationTask:
         m = cost.R.shape[-1]
         self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
         self.delta, self.draws, self.states = delta, as_count("draws", draws), names
+        inputs = None if self.limits is None else self.limits.names
+        self.names = [*names, *(inputs or [f"input {i + 1}" for i in range(m)])]
         self.check = fleet_check(decoder, cost, x, ahead)
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))
@@ -227,8 +230,12 @@ class CertificationTask:
             beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:
             kinds = {one.kind for one in self.check.findings if one.found}
-            farther = NONLINEAR if "nonlinear" in kinds else FARTHER
-            beyond.append(beyond_logged(decoder.logged, *run, self.states, farther))
+            farther = np.repeat([FARTHER, INPUTS], [len(x), cost.R.shape[-1]])
+            if "nonlinear" in kinds:
+                farther[:] = NONLINEAR
+            if self.limits is not None:  # up to a limit that is declared, inputs are as they should
+                farther[len(x) :][self.limits.finite] = np.inf
+            beyond.append(beyond_logged(decoder.logged, *run, self.names, farther))
         columns = (
             contexts,
             gains,

@@ -63,8 +63,7 @@ Kind = Literal[
     "correlated errors", "late input", "memory", "nonlinear", "machines differ", "known row"
 ]
 
-LEVEL = 0.01
-_NINETEEN_OF_TWENTY = 1.645  # standard deviations
+LEVEL, DOUBT = 0.01, 0.1  # at which something is found, and at which it is not excluded
 _FREE = 10  # machines, beyond twice the rank, from which on their spread can be told
 
 
@@ -72,9 +71,9 @@ _FREE = 10  # machines, beyond twice the rank, from which on their spread can be
 class Finding:
     """What the data say against the model.
 
-    `effect` is the share of the residual variance that is explained; for "machines differ" the
-    mean square of their own laws over that of noise. `size` is the root mean square, in the state's
-    units, of what the model misses in a step, at most (19 cases of 20). `state` is the row of [A, B]. `regressor` is the
+    `effect` is the share of the residual variance that is explained; for "machines differ" the mean
+    square of their own laws over that of noise. `size` is the root mean square, in the state's
+    units, of what the model misses in a step. `state` is the row of [A, B]. `regressor` is the
     place in [x; u] of what explains most by itself: the step before, or for "nonlinear" its sign,
     square or size; None is an offset. What is not linear grows with this `power` of the regressor,
     whose root mean square in the logs is `usual`. `maybe_late` is the place of an input that, a
@@ -97,7 +96,7 @@ class Finding:
 
     @property
     def found(self) -> bool:
-        """Whether it is more than a doubt: what the rows are too few to exclude."""
+        """Whether it is more than a doubt."""
         return self.p_value <= LEVEL
 
 
@@ -164,25 +163,18 @@ def _rows(p: Array, among: Array) -> Iterator[tuple[int, float]]:
 def _share(part: Array, q: Array, found: Explained, r: int) -> tuple[float, float]:
     """The share of state r's residual variance explained, beyond chance: 1 - s₁² / s₀².
 
-    And the root mean square of what may be explained.
+    And the root of that part of the variance.
     """
-    rows, left, free = found.rows.sum(), found.left[:, r].sum(), float(found.free.sum())
-    return _effect(part.sum(), float(q.sum()), left, free, float(rows))
+    left, free = found.left[:, r].sum(), float(found.free.sum())
+    return _effect(part.sum(), float(q.sum()), left, free)
 
 
-def _effect(part: float, q: float, left: float, free: float, rows: float) -> tuple[float, float]:
-    """The share of the variance left/free that q columns explain; the size that it may have.
-
-    What they explain is s₁² times a χ² of q degrees that is off centre by λ, of mean q + λ and
-    variance 2q + 4λ: the size is that of a λ that would explain more in 19 cases of 20.
-    """
+def _effect(part: float, q: float, left: float, free: float) -> tuple[float, float]:
+    """The share of the variance left/free that q columns explain, beyond chance, and its root."""
     after = (left - part) / max(free - q, 1.0)
     before = left / max(free, 1.0)
     effect = float(np.clip(1 - after / max(before, 1e-300), 0, 1))
-    off = part / after - q if after > 0 else 0.0
-    off = max(off + _NINETEEN_OF_TWENTY * np.sqrt(2 * q + 4 * max(off, 0.0)), 0.0)
-    size = np.sqrt(min(off * after, left) / max(rows, 1.0)) if after > 0 else np.sqrt(before)
-    return effect, float(size)
+    return effect, float(np.sqrt(effect * before))
 
 
 def _whiteness(found: Explained, names: _Names) -> Iterator[Finding]:
@@ -333,8 +325,8 @@ def of_one_law(
 ) -> list[Finding]:
     """What the tests find if all machines obey one law x' = Θ z + w, z = G y.
 
-    Whether the step before, or what is not linear, explains anything that z does not: Fisher's F on the rows
-    of all machines, [Z, Y⁻, X'], [Z, sign Y, X'] and so on, for which their factors stand.
+    Whether the step before, or what is not linear, explains anything that z does not: Fisher's F on
+    the rows of all machines, [Z, Y⁻, X'], [Z, sign Y, X'] and so on, for which their factors stand.
     """
     p, y = matrices.shape[1:]
     d = factors.shape[1] - lagged_size(y, 0)
@@ -370,7 +362,7 @@ def of_one_law(
                 continue
             effect = float(explained[r] / (explained[r] + rest[r]))
             sums = (float(explained[r]), float(more), float(explained[r] + rest[r]))
-            missed = _effect(*sums, float(total - rank), float(total))[1] * float(size[q + r])
+            missed = _effect(*sums, float(total - rank))[1] * float(size[q + r])
             shares = np.square(alone.T @ left[:, r]) / lengths
             best = int(shares.argmax())
             state = names.states[r]

@@ -8,8 +8,12 @@ a policy that knew of it would gain. With A_c = A + B K the loop of ours,
 
 or, for a constant gain, the cost of a step once z stands still at (I - A_c)⁻¹ e.
 
-What is not linear grows with the run: e_t is taken as large as it is along the run that is expected,
-if that goes farther than the logs. And it may be in step with the run, so that its costs add up as
+Rows may be too few to find what the step before does: for an episode that counts from a level of
+10 % on. Where inputs act more strongly than in the logs, so does what is wrong with them: s is that
+many times as large.
+
+What is not linear grows with the run: s is what it is along the run that is expected, if that goes
+farther than the logs. And if found, it may be in step with the run, so that its costs add up as
 lengths do, (√J + √c)² - J for the c above and the predicted J.
 
 An input that acts late may make a loop unstable that was not, which no small push shows: there the
@@ -27,7 +31,12 @@ from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
+from contextual_lqr.certificates.misspecification import (
+    DOUBT,
+    Finding,
+    misspecification,
+    of_one_law,
+)
 from contextual_lqr.context import Dynamics as NonLinear
 from contextual_lqr.lqr.affine import moving_part
 from contextual_lqr.lqr.dynamics import Dynamics
@@ -48,7 +57,7 @@ def findings_of(
 def doubts_of(
     decoder: Decoder, cost: Cost | None = None, foreseen: Iterable[int] = ()
 ) -> tuple[Finding, ...]:
-    """The same, and what the rows do not contradict but are too few to exclude.
+    """The same, and for an episode what the step before may explain, at a level of 10 %.
 
     Of `foreseen` states a forecast says how they change, and nothing else counts.
 
@@ -75,7 +84,8 @@ def doubts_of(
         kept["findings", both] = tuple(
             replace(one, strengths=tuple(strengths[one.state].tolist()))
             for one in found
-            if one.kind != "machines differ" and (one.found or one.kind != "known row")
+            if (one.found and one.kind != "machines differ")
+            or (one.kind in ("late input", "memory") and not both and one.p_value <= DOUBT)
         )
     found_before: tuple[Finding, ...] = kept.get(("findings", both), ())
     still = cost.constant if isinstance(cost, StationaryCost) else ()
