@@ -39,7 +39,6 @@ from contextual_lqr.certificates.forecast import (
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
     FARTHER,
-    INPUTS,
     NONLINEAR,
     InputBounds,
     InputLimits,
@@ -230,9 +229,7 @@ class CertificationTask:
             beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:
             kinds = {one.kind for one in self.check.findings if one.found}
-            farther = np.repeat([FARTHER, INPUTS], [len(x), cost.R.shape[-1]])
-            if "nonlinear" in kinds:
-                farther[:] = NONLINEAR
+            farther = np.full(len(self.names), NONLINEAR if "nonlinear" in kinds else FARTHER)
             if self.limits is not None:  # up to a limit that is declared, inputs are as they should
                 farther[len(x) :][self.limits.finite] = np.inf
             beyond.append(beyond_logged(decoder.logged, *run, self.names, farther))

@@ -24,9 +24,8 @@ from contextual_lqr.lqr.moments import step_moments
 InputBounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 
 DEVIATIONS = 2.0  # standard deviations about the mean that a limit must leave room for
-FARTHER = 3.0  # times the states logged, up to which they are believed to be linear
-INPUTS = 2.0  # the same of inputs, since actuators have limits; those that are declared are known
-NONLINEAR = 1.5  # the same of both where tests find that they are not linear
+FARTHER = 3.0  # times the states and inputs logged, up to which machines are believed to be linear
+NONLINEAR = 1.5  # the same where tests find that they are not
 LOGGED = "times what was logged"
 _ROUNDING = 1e-9  # relative: what an input at its very limit may be beyond it
 

@@ -64,6 +64,7 @@ Kind = Literal[
 ]
 
 LEVEL, DOUBT = 0.01, 0.1  # at which something is found, and at which it is not excluded
+CURVED = 0.001  # at which something is not linear, which costs most: few false findings
 _FREE = 10  # machines, beyond twice the rank, from which on their spread can be told
 
 
@@ -97,7 +98,7 @@ class Finding:
     @property
     def found(self) -> bool:
         """Whether it is more than a doubt."""
-        return self.p_value <= LEVEL
+        return self.p_value <= (CURVED if self.kind == "nonlinear" else LEVEL)
 
 
 def misspecification(
