@@ -161,11 +161,11 @@ class EpisodeRows:
     def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
         """As of a `StepTable`."""
         before = np.concatenate((self.y[:, :1], self.y[:, :-1]), 1)
-        columns = (
+        y, before, after = (
             np.ascontiguousarray(part.reshape(-1, part.shape[-1])[rows].T)
             for part in (self.y, before, self.after)
         )
-        return _lagged(*columns, limit)
+        return _lagged(y, before, after, limit)
 
 
 def lagged_rows(

@@ -54,7 +54,7 @@ class InputLimits:
     @property
     def finite(self) -> Bool[Array, " m"]:
         """Which inputs have limits both ways."""
-        return np.isfinite(self.low) & np.isfinite(self.high)
+        return np.asarray(np.isfinite(self.low) & np.isfinite(self.high))
 
     def beyond(self, lowest: Float[Array, "n y"], highest: Float[Array, "n y"]) -> list[str]:
         """What inputs of n runs of this range would reach beyond their limits; "" if nothing."""
