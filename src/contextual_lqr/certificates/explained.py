@@ -90,8 +90,8 @@ class Explained(NamedTuple):
     """For each machine and state, sums of squares; and the degrees of freedom they have.
 
     `left` is that of X' less its own law; `lag` what the machine's own coefficient of M y⁻ explains
-    of it, `before` what Y⁻ does, and `signs`, `squares` and `sizes` what sign Y, Y |Y| and [|Y|, 1]
-    do. `deviation` is what the machine's own law explains of X' less the law of all.
+    of it, and `before` what Y⁻ does. `deviation` is what the machine's own law explains of X' less
+    the law of all. `curves` are sign Y, Y |Y| and [|Y|, 1] without what is in Y; z as above.
     """
 
     rows: Array  # (n,)
@@ -102,9 +102,8 @@ class Explained(NamedTuple):
     lag: Array  # (n, d)
     lag_rank: Array  # (n, d)
     before: Addition
-    signs: Addition
-    squares: Addition
-    sizes: Addition
+    curves: Array  # (n, k, 3y + 1)
+    z: Array  # (n, k, d)
 
     @classmethod
     def joined(cls, parts: Sequence[Explained]) -> Explained:
@@ -142,7 +141,7 @@ def explained(T: Float[Array, "n k k"], rows: Array, M: Float[Array, "n d y"]) -
 
 def _explained(T: Array, rows: Array, M: Array) -> Explained:
     d, y = M.shape[1:]
-    Y, before, *curves, after = (T[..., part] for part in blocks(y, d))
+    Y, before, curves, after = np.split(T, [y, 2 * y, T.shape[-1] - d], axis=2)
     Q, kept = orthonormal(Y, Y[..., :0])
     z = _without(Q, after)
     # M y⁻ may cancel where y⁻ is large: what is left of it must stand out from rounding in y⁻.
@@ -160,7 +159,8 @@ def _explained(T: Array, rows: Array, M: Array) -> Explained:
         lag=(residual * z).sum(1) ** 2 / np.where(real, length, 1.0) * real,
         lag_rank=real,
         before=Addition.of(before, Q, z),
-        **{name: Addition.of(some, Q, z) for name, some in zip(CURVES, curves, strict=True)},
+        curves=_apart(Q, curves),
+        z=z,
     )
 
 
@@ -186,6 +186,12 @@ def _without(Q: Array, columns: Array) -> Array:
     for _ in range(2):
         columns = columns - Q @ (Q.swapaxes(1, 2) @ columns)
     return columns
+
+
+def _apart(Q: Array, columns: Array) -> Array:
+    """The same; 0 where a column is one of them."""
+    rest = _without(Q, columns)
+    return rest * (_squares(rest) > _DEPENDENT**2 * _squares(columns))[:, None]
 
 
 def _squares(columns: Array) -> Array:

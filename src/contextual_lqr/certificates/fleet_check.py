@@ -15,8 +15,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import Backtest, backtest
+from contextual_lqr.certificates.finding import Finding
 from contextual_lqr.certificates.forecast import Forecast
-from contextual_lqr.certificates.misspecification import Finding
 from contextual_lqr.certificates.unmodelled import doubts_of
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
 

@@ -12,9 +12,9 @@ Rows may be too few to find what the step before does: for an episode that count
 10 % on. Where inputs act more strongly than in the logs, so does what is wrong with them: s is that
 many times as large.
 
-What is not linear grows with the run: s is what it is along the run that is expected, if that goes
-farther than the logs. And if found, it may be in step with the run, so that its costs add up as
-lengths do, (√J + √c)² - J for the c above and the predicted J.
+What is not linear grows with the run: s is what it is where the expected run is farthest out. And
+it may be in step with the run, so that its costs add up as lengths do, (√J + √c)² - J for the c
+above and the predicted J.
 
 An input that acts late may make a loop unstable that was not, which no small push shows: there the
 cost is also held against that with the whole input a step late.
@@ -31,16 +31,13 @@ from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.certificates.misspecification import (
-    DOUBT,
-    Finding,
-    misspecification,
-    of_one_law,
-)
+from contextual_lqr.certificates.finding import DOUBT, Finding
+from contextual_lqr.certificates.misspecification import misspecification
+from contextual_lqr.certificates.one_law import of_one_law
 from contextual_lqr.context import Dynamics as NonLinear
 from contextual_lqr.lqr.affine import moving_part
 from contextual_lqr.lqr.dynamics import Dynamics
-from contextual_lqr.lqr.moments import usual_moments
+from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost
 from contextual_lqr.lqr.stationary import Cost, StationaryCost, policy_for
@@ -150,15 +147,15 @@ def _larger(
     """How many times larger than in the logs what was found may be on these machines; at least 1.
 
     Where their inputs are stronger, so is what comes of a fault of actuators. And what is not
-    linear is larger where the run goes farther, noise left out: it is that of the logs.
+    linear is larger where the run is, at its farthest. Noise is left out: it is that of the logs.
     """
     B = np.abs(system.B)
     B = B if system.steps is None else B.max(-3)
     sizes = np.zeros((len(gains), len(start) + B.shape[-1]))
     if any(one.power for one in findings) and not isinstance(cost, StationaryCost):
         M = np.concatenate((system.A, system.B), -1)
-        moments = usual_moments(M, np.zeros((len(start), len(start))), gains, start)
-        sizes = np.sqrt(np.diagonal(moments, axis1=1, axis2=2))
+        for moment in step_moments(M, np.zeros((len(start), len(start))), gains, start):
+            sizes = np.fmax(sizes, np.sqrt(np.diagonal(moment, axis1=1, axis2=2)))
     found = []
     for one in findings:
         times = np.ones(len(gains))
