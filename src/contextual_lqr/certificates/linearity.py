@@ -17,6 +17,7 @@ fleets of 12, 24 and 48 rows, 4.5, 0.7 and 0.45 % for y = 3. Half as much again 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 from numpy import ndarray as Array
@@ -34,11 +35,11 @@ def linearity(found: Explained, names: Names, usual: Array) -> Iterator[Finding]
     d, y = found.z.shape[-1], len(usual)
     for curve, some in zip(CURVES, blocks(y, d)[2:-1], strict=True):
         columns = found.curves[..., some.start - 2 * y : some.stop - 2 * y]
-        tests = {r: _tested(columns, found, r) for r in np.flatnonzero(~found.exact).tolist()}
-        tests = {r: shared for r, shared in tests.items() if shared is not None}
-        for r, shared in tests.items():
-            p_value = min(float(shared.p_values[0]) * len(tests), 1.0)
-            yield curved(curve, p_value, shared, r, 0, names, usual)
+        noisy = np.flatnonzero(~found.exact).tolist()
+        for r in noisy:
+            if (shared := _tested(columns, found, r)) is not None:
+                p_value = min(float(shared.p_values[0]) * len(noisy), 1.0)
+                yield curved(curve, p_value, shared, r, 0, names, usual)
 
 
 def _tested(columns: Array, found: Explained, r: int) -> Shared | None:
@@ -65,11 +66,12 @@ def curved(
     if best < len(all_of):
         by = f"{curve}, above all that of {all_of[best]}, explain {effect:.0%}"
     sentence = f"not linear, {_AS[curve]}: {by} of the error in {names.states[r]}"
-    told = ("nonlinear", min(len(CURVES) * p_value, 1.0), effect, float(shared.size[place]), r)
-    if best == len(all_of):
-        return Finding(*told, None, sentence)
+    p_value = min(len(CURVES) * p_value, 1.0)
     power = {"squares": 2, "sizes": 1}.get(curve, 0)
-    return Finding(*told, best, sentence, None, power, float(usual[best]))
+    one = Finding("nonlinear", p_value, effect, float(shared.size[place]), r, None, sentence)
+    if best == len(all_of):
+        return one
+    return replace(one, regressor=best, power=power, usual=float(usual[best]))
 
 
 _AS = {
