@@ -1,8 +1,8 @@
 """Certificates on fleets broken in ways for which nothing was built; a section of "Real fleets".
 
 `python benchmarks/unforeseen.py --write` takes some minutes. As `broken_fleets.py`, with other ways
-to break a fleet, those of `support_worn.py`. `best` is the optimum of the machine without its fault,
-which no controller reaches with it: so more are counted as bad than are.
+to break a fleet, those of `support_worn.py`. `best` is the optimum of the machine without its
+fault, which no controller reaches with it: so more are counted as bad than are.
 """
 
 from __future__ import annotations
