@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
@@ -24,19 +25,21 @@ def of_one_law(
     Whether the step before, or what is not linear, explains anything that z does not: Fisher's F on
     the rows of all machines, [Z, Y⁻, X'], [Z, sign Y, X'] and so on, for which their factors stand.
     """
-    n, k, _ = factors.shape
-    p, y = matrices.shape[1:]
+    k, (p, y) = factors.shape[1], matrices.shape[1:]
     d = k - lagged_size(y, 0)
-    _, before, *curves, after = blocks(y, d)
-    law = (factors[:, :, :y] @ matrices.swapaxes(1, 2)).reshape(n * k, p)
-    X = factors[:, :, after].reshape(n * k, d)
+    # All columns but Y, with Z in its place, reduced once for all tests.
+    Z = factors[:, :, :y] @ matrices.swapaxes(1, 2)
+    rows = np.concatenate((Z, factors[:, :, y:]), -1).reshape(-1, p + k - y)
+    size = np.abs(rows).max(0)
+    rows = np.linalg.qr(rows / np.where(size > 0, size, 1.0), mode="r") * size
+    _, before, *curves, _ = (slice(s.start + p - y, s.stop + p - y) for s in blocks(y, d))
+    law, X = rows[:, :p], rows[:, -d:]
     names = Names(
         tuple(f"state {i + 1}" for i in range(d)), tuple(f"input {j + 1}" for j in range(y - d))
     )
     usual, found = root_mean_squares(factors, counts, y), []
     for test, some in (("memory", before), *zip(CURVES, curves, strict=True)):
-        columns = factors[:, :, some].reshape(n * k, -1)
-        shared = Shared.of(law, columns, X, int(counts.sum()))
+        shared = Shared.of(law, rows[:, some], X, int(counts.sum()))
         if shared is None:
             continue
         for r, p_value in by_state(shared.p_values, shared.noisy):
