@@ -47,7 +47,8 @@ def test_a_machine_is_its_rows(runs: list[Trajectory]) -> None:
     for one in runs[:2]:
         y = np.concatenate((one.states[:-1], one.inputs), 1)
         before = np.concatenate((y[:1], y[:-1]))
-        rows = np.concatenate((y, before, np.sign(y), one.states[1:]), 1)
+        curves = (np.sign(y), y * np.abs(y), np.abs(y), np.ones((len(y), 1)))
+        rows = np.concatenate((y, before, *curves, one.states[1:]), 1)
         expected = expected + rows.T @ rows
     np.testing.assert_allclose(grams(decoder)["a"], expected, rtol=1e-10, atol=1e-10)
     assert store_of(decoder).counts.tolist() == [len(runs[0]) + len(runs[1])]

@@ -100,6 +100,9 @@ def test_a_run_that_explodes_is_beyond_any_limit() -> None:
     assert "input 1 would reach inf, its limit is 1" in said
 
 
+NAMES = ["angle", "speed"]
+
+
 def _runs(unit: float) -> list[tuple[dict[str, float], Trajectory]]:
     rng, contexts = default_rng(1), deviating_fleet.contexts(12)
     machines = deviating_fleet.machines(12, 0.0, rng)
@@ -117,8 +120,14 @@ def test_a_run_far_beyond_the_logs_is_not_trusted(unit: float) -> None:
     low, high = speeds.min(), speeds.max()
     for times, trusted in ((1.0, True), (2.5, True), (4.0, False)):
         start = np.array([0.0, times * max(-low, high)])
-        one = certify(decoder, CONTEXT, COST, start, states=["angle", "speed"], bounds=False)
+        one, other = (
+            certify(decoder, CONTEXT, COST, start, states=NAMES, bounds=False, input_bounds=limits)
+            for limits in ({"torque": (-1e3 * unit, 1e3 * unit)}, None)
+        )
         assert (one.verdict == "trust") == trusted
+        # What an input may be is believed if it was declared; else it must have been logged.
+        assert other.verdict == "caution"
+        assert other.reason.startswith("input 1 would reach")
         said = f"speed would reach {start[1]:.3g}, 4 times what was logged, {low:.3g} to {high:.3g}"
         assert one.reason.startswith(said) == (not trusted)
 

@@ -1,5 +1,7 @@
 """What findings may cost, against simulations of the machines that they describe."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,7 @@ from numpy.random import default_rng
 
 import contextual_lqr as clqr
 from contextual_lqr import LinearPolicy, LinearSystem, QuadraticCost, policy_cost, solve
-from contextual_lqr.certificates.misspecification import Finding
+from contextual_lqr.certificates.finding import Finding
 from contextual_lqr.certificates.unmodelled import (
     findings_of,
     late_cost,
@@ -77,14 +79,45 @@ def test_of_what_tests_find_about_one_state_the_worst_counts() -> None:
     assert none.tolist() == [0.0] * N
     assert said == [""] * N
     push = push_costs(system, gains, cost) / predicted[:, None]
-    found = (finding("memory", 0.1, 0), finding("nonlinear", 0.2, 0), finding("memory", 0.1, 2))
+    found = (finding("memory", 0.1, 0), finding("memory", 0.2, 0), finding("memory", 0.1, 2))
     total, said = unmodelled(found, system, gains, cost, start, predicted)
     np.testing.assert_allclose(total, 0.04 * push[:, 0] + 0.01 * push[:, 2], rtol=1e-12)
-    assert set(said) <= {"nonlinear of 0.2", "memory of 0.1"}
+    assert set(said) <= {"memory of 0.2", "memory of 0.1"}
     late = (finding("late input", 0.0, 1, D),)
     total, _ = unmodelled(late, system, gains, cost, start, predicted)
     more = late_cost(0, system, gains, cost, start) / predicted - 1
     np.testing.assert_allclose(total, np.maximum(more, 0.0), rtol=1e-12)
+
+
+def test_what_is_not_linear_may_be_in_step_with_the_run() -> None:
+    """The cost of a run that is pushed along: (√J + √c)², the most that two runs add up to."""
+    system, cost, gains, start = task(0, False)
+    predicted = np.asarray(policy_cost(LinearPolicy(gains), system, cost, start))
+    total, _ = unmodelled((finding("nonlinear", 0.2, 0),), system, gains, cost, start, predicted)
+    pushed = 0.04 * push_costs(system, gains, cost)[:, 0]
+    whole = np.square(np.sqrt(predicted) + np.sqrt(pushed))
+    np.testing.assert_allclose(predicted * (1 + total), whole, rtol=1e-12)
+
+
+def test_a_fault_is_larger_where_the_run_goes_farther_and_where_inputs_are_stronger() -> None:
+    system, cost, gains, start = task(1, False)
+    predicted = np.asarray(policy_cost(LinearPolicy(gains), system, cost, start))
+
+    def missed(one: Finding) -> np.ndarray:
+        return unmodelled((one,), system, gains, cost, start, predicted)[0]
+
+    memory = finding("memory", 0.1, 0)
+    weak = replace(memory, strengths=tuple(np.abs(system.B[:, 0]).max(0) / 3))
+    strong = replace(memory, strengths=tuple(np.abs(system.B[:, 0]).max(0)))
+    np.testing.assert_allclose(missed(strong), missed(memory), rtol=1e-12)
+    assert missed(weak).max() == pytest.approx((9 * missed(memory))[missed(weak).argmax()])
+    # Squares grow with the square of the run's states, their cost with the fourth power.
+    square = replace(finding("nonlinear", 1e-9, 0, 1), power=2, usual=1e-3)
+    twice = unmodelled((square,), system, gains, cost, 2 * start, predicted)[0]
+    np.testing.assert_allclose(twice, 4 * missed(square), rtol=1e-2)
+    np.testing.assert_allclose(
+        missed(replace(square, usual=1e3)), missed(finding("nonlinear", 1e-9, 0)), rtol=1e-12
+    )
 
 
 @pytest.mark.parametrize("scale", [1e-8, 1e12])
@@ -130,3 +163,22 @@ def test_a_delay_under_feedback_is_counted_even_if_a_state_explains_it_better() 
     counted, _ = unmodelled(found, system, policy.gains[None], cost, start, predicted)
     delayed = late_cost(0, system, policy.gains[None], cost, start)
     assert counted[0] >= 0.999 * (delayed[0] / predicted[0] - 1) > 0.02
+
+
+def test_an_actuator_that_saturates_unlogged_is_not_trusted() -> None:
+    """Logs say what was asked for; half of it arrives where most is asked."""
+    cost = clqr.QuadraticCost([np.eye(2)] * 25, [0.1 * np.eye(1)] * 24)
+    for most in (np.inf, 0.6):
+        rng, decoder = default_rng(1), clqr.Decoder(clqr.FeatureContext(["1", "1/mass"]))
+        for number in range(20):
+            mass, states, inputs = rng.uniform(1, 2), [np.array([1.0, 0.0])], []
+            for _ in range(24):
+                u = np.array([[-1.0, -1.5]]) @ states[-1] + 0.2 * rng.standard_normal(1)
+                push = np.array([0.0, 0.1 / mass]) * np.clip(u, -most, most)
+                x = np.array([[1.0, 0.1], [0.0, 0.98]]) @ states[-1] + push
+                states.append(x + 0.01 * rng.standard_normal(2))
+                inputs.append(u)
+            decoder.update({"mass": mass}, clqr.Trajectory(states, inputs), f"M-{number}")
+        one = clqr.certify(decoder, {"mass": 1.5}, cost, [1.0, 0.0], bounds=False)
+        assert (one.verdict == "trust") == (most == np.inf)
+        assert ("not linear, as where actuators saturate" in one.reason) == (most != np.inf)

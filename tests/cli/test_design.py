@@ -106,7 +106,15 @@ def test_json_is_what_the_library_says(folder: Path, capsys: pytest.CaptureFixtu
     whole = json.loads(capsys.readouterr().out)
     fitted = FittedFleet.load(folder / "fleet.decoder")
     task = fitted.description
-    one = certify(fitted.decoder, {"mass": 2.0}, task.cost, task.start, beta="regression", draws=50)
+    one = certify(
+        fitted.decoder,
+        {"mass": 2.0},
+        task.cost,
+        task.start,
+        beta="regression",
+        draws=50,
+        input_bounds={"force": (-50.0, 50.0)},
+    )
     machine = whole["machines"][0]
     assert machine["verdict"] == one.verdict == "trust"
     assert machine["lower_cost"] == pytest.approx(one.lower.certified)

@@ -1,11 +1,11 @@
 """What each machine has shown, kept apart: one triangular factor a machine, whatever its rows.
 
-A step is a row [y, y⁻, sign y, x'] with y = [x; u] or features of these, y⁻ that of the step before
-(itself at the start of an episode) and x' the next state. The factor of a machine's rows holds all
-that least squares needs: [y, x'] is the regression of its own [A, B]; y⁻ and the signs are for
-tests of the model (`certificates/misspecification.py`). These pool machines, and a thousand of them
-are enough: of machines that come later, [y, x'] alone is kept. Factors stand in one array, packed,
-so that many machines are updated and read at once.
+A step is a row [y, y⁻, sign y, y |y|, |y|, 1, x'] with y = [x; u] or features of these, y⁻ that of
+the step before (itself at the start of an episode) and x' the next state. The factor of a machine's
+rows holds all that least squares needs: [y, x'] is the regression of its own [A, B]; the others are
+for tests of the model (`certificates/misspecification.py`). These pool machines, and a thousand of
+them are enough: of machines that come later, [y, x'] alone is kept. Factors stand in one array,
+packed, so that many machines are updated and read at once.
 
 A machine is a label with a context. Without a label, every episode is another machine.
 """
@@ -24,7 +24,7 @@ from contextual_lqr.belief.episodes import Group
 from contextual_lqr.belief.evidence import row_hashes, text_hashes
 from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
 from contextual_lqr.belief.machine_rows import MachineFactors
-from contextual_lqr.belief.step_table import EpisodeRows, StepTable
+from contextual_lqr.belief.step_table import EpisodeRows, StepTable, lagged_size
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 
@@ -46,7 +46,7 @@ class MachineStore:
     def __init__(self, states: int, width: int, tests: bool = True) -> None:
         self.states, self.width, y = states, width, width
         self.tests = tests  # whether there are tests to keep more columns for
-        self.size = 3 * y + states  # columns of [y, y⁻, sign y, x']
+        self.size = lagged_size(y, states)
         self._labels: list[str | None] = []
         self._places: dict[int, int] = {}  # of those with a label, by their keys
         # One a machine, with room for more; of all columns, by place, of some.
@@ -231,7 +231,7 @@ class MachineStore:
     def tested(
         self, context_map: ContextMap
     ) -> tuple[Float[Array, "n k k"], Int64[Array, " n"], Float[Array, "n p y"]]:
-        """The factors of [y, y⁻, sign y, x'] of the machines that have them; rows; matrices."""
+        """The factors of all columns of the machines that have them; rows; matrices."""
         at = sorted(self._tested)
         packed = np.array([self._tested[place] for place in at])
         return unpacked(packed, self.size), self._rows[at], context_map.expanded(self._contexts[at])

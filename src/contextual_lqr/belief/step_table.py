@@ -17,6 +17,8 @@ from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.context.dynamics import repeated
 from contextual_lqr.errors import ContextError
 
+_SQUARED = 1e75  # whose square has a square that is a number
+
 
 class Runs(NamedTuple):
     """Rows that stand side by side, of one machine and one context."""
@@ -126,7 +128,7 @@ class StepTable:
         return Runs(starts, lengths, names, hashes, G, self.context_map.keys(few, G))
 
     def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
-        """The columns of [y, y⁻, sign y, x'] of rows; NaN where a number is beyond the limit."""
+        """The columns of `lagged_rows`; NaN in rows where a number is beyond the limit."""
         y, after, before = (
             np.array([column[at] for column in columns])
             for columns, at in (
@@ -135,9 +137,7 @@ class StepTable:
                 (self.moves, rows - 1),
             )
         )
-        before = np.where(self.follows[rows], before, y)
-        sizes = np.abs(np.concatenate((y, before, after))).max(0)
-        return [*np.where(sizes <= limit, y, np.nan), *before, *np.sign(y), *after]
+        return _lagged(y, np.where(self.follows[rows], before, y), after, limit)
 
 
 @dataclass(frozen=True)
@@ -160,20 +160,37 @@ class EpisodeRows:
 
     def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
         """As of a `StepTable`."""
-        y, table = self.y.shape[2], lagged_rows(self.y, self.after)
-        table = table.reshape(-1, table.shape[-1])[rows]
-        sizes = np.abs(table)
-        sizes[:, 2 * y : 3 * y] = 0.0  # the signs
-        table[~(sizes.max(1) <= limit), 0] = np.nan
-        return list(np.ascontiguousarray(table.T))
+        before = np.concatenate((self.y[:, :1], self.y[:, :-1]), 1)
+        y, before, after = (
+            np.ascontiguousarray(part.reshape(-1, part.shape[-1])[rows].T)
+            for part in (self.y, before, self.after)
+        )
+        return _lagged(y, before, after, limit)
 
 
 def lagged_rows(
     y: Float[Array, "*episodes steps y"], after: Float[Array, "*episodes steps d"]
 ) -> Float[Array, "*episodes steps k"]:
-    """The rows [y, y⁻, sign y, x'] of episodes; the first is its own step before.
+    """The rows [y, y⁻, sign y, y |y|, |y|, 1, x'] of episodes; the first is its own step before.
 
     As if the machine had stood there: 0 would be a jump, and tell more than all other steps.
     """
     before = np.concatenate((y[..., :1, :], y[..., :-1, :]), -2)
-    return np.concatenate((y, before, np.sign(y), after), -1)
+    return np.concatenate((y, before, *_curves(y, -1), after), -1)
+
+
+def lagged_size(y: int, d: int) -> int:
+    """How many columns they have."""
+    return 5 * y + 1 + d
+
+
+def _curves(y: Array, axis: int) -> tuple[Array, ...]:
+    """Functions of y that are not linear, in any units: what they explain, no law does."""
+    size = np.abs(y)
+    return np.sign(y), y * size, size, np.ones_like(y.take([0], axis))
+
+
+def _lagged(y: Array, before: Array, after: Array, limit: float) -> list[Array]:
+    most = np.abs(np.concatenate((y, before, after))).max(0)
+    y = np.where(most <= min(limit, _SQUARED), y, np.nan)
+    return [*y, *before, *np.concatenate(_curves(y, 0)), *after]

@@ -39,7 +39,7 @@ from contextual_lqr.belief.machine_factors import Belief
 from contextual_lqr.belief.population import Population
 from contextual_lqr.certificates.forecast import Forecast, previewed
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import findings_of, in_the_long_run, unmodelled
+from contextual_lqr.certificates.unmodelled import doubts_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.context.dynamics import require_linear
 from contextual_lqr.errors import InputError
@@ -238,7 +238,7 @@ class _Backtest:
     ) -> None:
         self.population, self.cost, self.start, self.chosen = population, cost, start, chosen
         self.preview = preview
-        self.findings = findings_of(decoder, cost, preview.states if preview else ())
+        self.findings = doubts_of(decoder, cost, preview.states if preview else ())
         self.law = decoder.law(population.factors.maps[chosen])
         self.others = self._believed(population.others(chosen))
         self.truths = self._believed(population.own(chosen), own=True).draw(

@@ -120,6 +120,8 @@ class CertificationTask:
         m = cost.R.shape[-1]
         self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
         self.delta, self.draws, self.states = delta, as_count("draws", draws), names
+        inputs = None if self.limits is None else self.limits.names
+        self.names = [*names, *(inputs or [f"input {i + 1}" for i in range(m)])]
         self.check = fleet_check(decoder, cost, x, ahead)
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))
@@ -226,9 +228,11 @@ class CertificationTask:
         if doubt_of_all := in_the_long_run(self.check.findings, cost):
             beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:
-            kinds = {one.kind for one in self.check.findings}
-            farther = NONLINEAR if "nonlinear" in kinds else FARTHER
-            beyond.append(beyond_logged(decoder.logged, *run, self.states, farther))
+            kinds = {one.kind for one in self.check.findings if one.found}
+            farther = np.full(len(self.names), NONLINEAR if "nonlinear" in kinds else FARTHER)
+            if self.limits is not None:  # up to a limit that is declared, inputs are as they should
+                farther[len(x) :][self.limits.finite] = np.inf
+            beyond.append(beyond_logged(decoder.logged, *run, self.names, farther))
         columns = (
             contexts,
             gains,

@@ -10,12 +10,15 @@ dependent ones left out and counted: the degrees of freedom are right whatever t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from scipy.special import chdtrc, chdtri, fdtrc, gammainc, gammaincinv
+
+CURVES = ("signs", "squares", "sizes")  # what is not linear in Y, as `lagged_rows` has it
 
 ROBUST_FROM, TRIMMED = 8, 0.05  # from so many machines on, this part of them is left out
 
@@ -87,8 +90,8 @@ class Explained(NamedTuple):
     """For each machine and state, sums of squares; and the degrees of freedom they have.
 
     `left` is that of X' less its own law; `lag` what the machine's own coefficient of M y⁻ explains
-    of it, `before` what Y⁻ does, and `signs` what sign Y does. `deviation` is what the machine's
-    own law explains of X' less the law of all.
+    of it, and `before` what Y⁻ does. `deviation` is what the machine's own law explains of X' less
+    the law of all. `curves` are sign Y, Y |Y| and [|Y|, 1] without what is in Y; z as above.
     """
 
     rows: Array  # (n,)
@@ -99,7 +102,8 @@ class Explained(NamedTuple):
     lag: Array  # (n, d)
     lag_rank: Array  # (n, d)
     before: Addition
-    signs: Addition
+    curves: Array  # (n, k, 3y + 1)
+    z: Array  # (n, k, d)
 
     @classmethod
     def joined(cls, parts: Sequence[Explained]) -> Explained:
@@ -123,6 +127,12 @@ class Explained(NamedTuple):
         return np.asarray(self.left.sum(0) <= EXACT**2 * self.size.sum(0))
 
 
+def blocks(y: int, d: int) -> list[slice]:
+    """Where the columns Y, Y⁻, sign Y, Y |Y|, [|Y|, 1] and X' of a factor stand."""
+    ends = np.cumsum([0, y, y, y, y, y + 1, d]).tolist()
+    return [slice(*pair) for pair in pairwise(ends)]
+
+
 def explained(T: Float[Array, "n k k"], rows: Array, M: Float[Array, "n d y"]) -> Explained:
     """What the factors of machines say, whose numbers of rows and whose laws these are."""
     parts = [slice(i, i + _CHUNK) for i in range(0, len(T), _CHUNK)]
@@ -131,7 +141,7 @@ def explained(T: Float[Array, "n k k"], rows: Array, M: Float[Array, "n d y"]) -
 
 def _explained(T: Array, rows: Array, M: Array) -> Explained:
     d, y = M.shape[1:]
-    Y, before, signs, after = np.split(T, [y, 2 * y, T.shape[-1] - d], axis=2)
+    Y, before, curves, after = np.split(T, [y, 2 * y, T.shape[-1] - d], axis=2)
     Q, kept = orthonormal(Y, Y[..., :0])
     z = _without(Q, after)
     # M y⁻ may cancel where y⁻ is large: what is left of it must stand out from rounding in y⁻.
@@ -149,7 +159,8 @@ def _explained(T: Array, rows: Array, M: Array) -> Explained:
         lag=(residual * z).sum(1) ** 2 / np.where(real, length, 1.0) * real,
         lag_rank=real,
         before=Addition.of(before, Q, z),
-        signs=Addition.of(signs, Q, z),
+        curves=_apart(Q, curves),
+        z=z,
     )
 
 
@@ -175,6 +186,12 @@ def _without(Q: Array, columns: Array) -> Array:
     for _ in range(2):
         columns = columns - Q @ (Q.swapaxes(1, 2) @ columns)
     return columns
+
+
+def _apart(Q: Array, columns: Array) -> Array:
+    """The same; 0 where a column is one of them."""
+    rest = _without(Q, columns)
+    return rest * (_squares(rest) > _DEPENDENT**2 * _squares(columns))[:, None]
 
 
 def _squares(columns: Array) -> Array:

@@ -15,9 +15,9 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import Backtest, backtest
+from contextual_lqr.certificates.finding import Finding
 from contextual_lqr.certificates.forecast import Forecast
-from contextual_lqr.certificates.misspecification import Finding
-from contextual_lqr.certificates.unmodelled import findings_of
+from contextual_lqr.certificates.unmodelled import doubts_of
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 
@@ -58,7 +58,7 @@ def fleet_check(
     kept = decoder.kept
     if ("check", task) not in kept:
         found = backtest(decoder, cost, start, forecast=forecast)
-        kept["check", task] = FleetCheck(found, findings_of(decoder, cost, forecast or ()))
+        kept["check", task] = FleetCheck(found, doubts_of(decoder, cost, forecast or ()))
     check: FleetCheck = kept["check", task]
     return check
 

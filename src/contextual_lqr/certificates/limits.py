@@ -1,9 +1,9 @@
 """Runs beyond what holds: would an input pass its limit, or a state go where no log has been?
 
 A controller u = K x is linear, and its cost is that of a linear loop: what is said about a run that
-meets a limit of an input is not to be trusted, nor one far beyond the states that were logged,
-since nothing shows that machines are linear there. Along the run x' = M [x; u] + w, u has the mean
-K x̄, and a variance that the noise alone makes: the moments of a run that starts at 0.
+meets a limit of an input is not to be trusted, nor one far beyond the states or inputs that were
+logged, since nothing shows that machines are linear there. Along the run x' = M [x; u] + w, u has
+the mean K x̄, and a variance that the noise alone makes: the moments of a run that starts at 0.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -24,7 +24,7 @@ from contextual_lqr.lqr.moments import step_moments
 InputBounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 
 DEVIATIONS = 2.0  # standard deviations about the mean that a limit must leave room for
-FARTHER = 3.0  # times the states logged, up to which they are believed to be linear
+FARTHER = 3.0  # times the states and inputs logged, up to which machines are believed to be linear
 NONLINEAR = 1.5  # the same where tests find that they are not
 LOGGED = "times what was logged"
 _ROUNDING = 1e-9  # relative: what an input at its very limit may be beyond it
@@ -51,6 +51,11 @@ class InputLimits:
         """Whether there is any limit."""
         return bool(np.isfinite(self.low).any() or np.isfinite(self.high).any())
 
+    @property
+    def finite(self) -> Bool[Array, " m"]:
+        """Which inputs have limits both ways."""
+        return np.asarray(np.isfinite(self.low) & np.isfinite(self.high))
+
     def beyond(self, lowest: Float[Array, "n y"], highest: Float[Array, "n y"]) -> list[str]:
         """What inputs of n runs of this range would reach beyond their limits; "" if nothing."""
         inputs = slice(-len(self.names), None)
@@ -73,21 +78,20 @@ def beyond_logged(
     lowest: Float[Array, "n y"],
     highest: Float[Array, "n y"],
     names: Sequence[str],
-    farther: float,
+    farther: Float[Array, " y"],
 ) -> list[str]:
-    """Which state of n runs goes farthest beyond what was logged, if far; "" if none does."""
-    d = len(names)
-    reach = np.maximum(-lowest, highest)[:, :d]
-    usual = np.maximum(np.abs(logged.low), np.abs(logged.high))[:d]
+    """Which state or input of n runs goes farthest beyond what was logged, if so far; else ""."""
+    reach = np.maximum(-lowest, highest)
+    usual = np.maximum(np.abs(logged.low), np.abs(logged.high))
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.where(reach > 0, reach / usual, 0.0)
     said = []
     for own, run in zip(times, reach, strict=True):
-        i = int(np.nanargmax(own)) if not np.isnan(own).all() else 0
+        i = int(np.nanargmax(own / farther)) if not np.isnan(own).all() else 0
         far = f"{own[i]:.2g} {LOGGED}" if usual[i] > 0 else f"many {LOGGED}"
         where = f"{logged.low[i]:.3g} to {logged.high[i]:.3g}"
         said.append(
-            f"{names[i]} would reach {run[i]:.3g}, {far}, {where}" if own[i] > farther else ""
+            f"{names[i]} would reach {run[i]:.3g}, {far}, {where}" if own[i] > farther[i] else ""
         )
     return said
 

@@ -3,38 +3,39 @@
 The model says x' = M y + w with y = [x; u], noise w that remembers nothing, and M = Θ G(context)
 for every machine. All that the tests need of a machine is one triangular factor T, of the columns
 
-    [ Y   Y⁻   sign Y   X' ]    Y the steps y, Y⁻ the steps before them (itself at the start of
-      y   y      y      d       an episode), X' the next states: T is (3y + d)², whatever the rows
+    [ Y   Y⁻   sign Y   Y |Y|   |Y|   1   X' ]    Y the steps y, Y⁻ the steps before them (itself at
+      y   y      y        y      y    1   d       the start of an episode), X' the next states
 
-because sums of squares of residuals are lengths of its columns, made orthogonal to one another. The
-signs may be left out, (2y + d)², and the test that needs them then is, too.
+whatever the rows, because sums of squares of residuals are lengths of its columns, made orthogonal
+to one another.
 
     whiteness   z ~ M y⁻: the residual z of X' on Y, against the residual of the step before,
                 x - M y⁻, of which the part not in Y is that of -M y⁻
     omission    z ~ Y⁻: whether the step before says anything that the step itself does not
-    linearity   z ~ sign Y: dry friction, a dead zone, a limit
+    linearity   z ~ sign Y: dry friction, a dead zone; z ~ Y |Y|: actuators that saturate, springs
+                that harden, drag; z ~ [|Y|, 1]: what is not the same both ways, and offsets
     one law     X' ~ Y for each machine, against one Θ for all
     known rows  a row of Θ that was given, against one that is fitted
 
 The first three are within machines, each with a law of its own: machines that differ do not trigger
-them. What a test explains in a machine is held against that machine's own noise, by Fisher's F; the
-χ² that are as improbable are added up over machines, with their degrees of freedom. So machines may
-differ in noise. From eight machines on, the twentieth of them that says most, one at least, is left
-out of the sum, and what is left out by chance is allowed for: odd machines are for the misfit alarm
-to name, and heavy tails make few false findings. Measured on 800 fleets of 2 to 200 machines, at
-1 %: 0.9, 1.0, 1.3 and 1.4 % with Gaussian noise, in the order above; 2.6, 1.9, 1.8 and 3.1 % with
-Student's t of three degrees.
+them. Of linearity, see linearity.py. What whiteness and omission explain in a machine is held
+against that machine's own noise, by Fisher's F; the χ² that are as improbable are added up over
+machines, with their degrees of freedom. So machines may differ in noise. From eight machines on,
+the twentieth of them that says most, one at least, is left out of the sum, and what is left out by
+chance is allowed for: odd machines are for the misfit alarm to name, and heavy tails make few false
+findings. Measured on 800 fleets of 2 to 200 machines, at 1 %: whiteness 0.9, omission 1.0 and one
+law 1.4 % with Gaussian noise; 2.6, 1.9 and 3.1 % with Student's t of three degrees.
 
 A coefficient for each machine, not one for all, because the latter is biased by one over the number
 of rows (Nickell, "Biases in dynamic models with fixed effects", 1981), and many short episodes
-would make a finding of that bias. p-values are Bonferroni's over the rows of [A, B].
+would make a finding of that bias. p-values are Bonferroni's over the rows of [A, B], and over the
+three tests of linearity. A column in other units is the same column: no test depends on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -42,46 +43,24 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.special import fdtrc
 
+from contextual_lqr.belief.step_table import lagged_size
 from contextual_lqr.certificates.explained import (
-    EXACT,
     SAME,
     Addition,
     Explained,
     Law,
     explained,
-    orthonormal,
     p_values,
 )
+from contextual_lqr.certificates.finding import LEVEL, Finding, Names
+from contextual_lqr.certificates.linearity import linearity
+from contextual_lqr.certificates.shared_coefficients import (
+    by_state,
+    effect_of,
+    mean_is_zero,
+    root_mean_squares,
+)
 from contextual_lqr.checks import require
-
-Kind = Literal[
-    "correlated errors", "late input", "memory", "nonlinear", "machines differ", "known row"
-]
-
-LEVEL = 0.01
-_FREE = 10  # machines, beyond twice the rank, from which on their spread can be told
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What the data say against the model.
-
-    `effect` is the share of the residual variance that is explained; for "machines differ" the
-    mean square of their own laws over that of noise. `size` is the root mean square, in the state's
-    units, of what the model misses in a step. `state` is the row of [A, B]. `regressor` is the
-    place in [x; u] of what explains most by itself: the step before, or for "nonlinear" a sign.
-    `maybe_late` is the place of an input that, a step before, explains nearly as much as a state
-    does: under feedback the two are alike, and that it acts late cannot be excluded.
-    """
-
-    kind: Kind
-    p_value: float
-    effect: float
-    size: float
-    state: int
-    regressor: int | None
-    sentence: str
-    maybe_late: int | None = None
 
 
 def misspecification(
@@ -102,7 +81,7 @@ def misspecification(
     """
     n, k, _ = factors.shape
     y = matrices.shape[-1]
-    d = k - 2 * y if k < 3 * y else k - 3 * y
+    d = k - lagged_size(y, 0)
     require(
         len(matrices) == n and len(counts) == n and 0 < d < y,
         f"there are {n} factors of {k} columns, but {len(counts)} counts, and context matrices "
@@ -118,30 +97,19 @@ def misspecification(
     given = {i: np.asarray(row, float) / size[i - d] for i, row in (known or {}).items()}
     law = Law.fitted(T, G, d)
     found = explained(T, np.asarray(counts), law.M)
-    names = _Names(
+    names = Names(
         tuple(states or [f"state {i + 1}" for i in range(d)]),
         tuple(inputs or [f"input {j + 1}" for j in range(y - d)]),
     )
     findings = [
         *_whiteness(found, names),
         *_omission(found, names),
-        *(_linearity(found, names) if k > 3 * y else ()),
+        *linearity(found, names, root_mean_squares(factors, counts, y)),
         *_one_law(found, law, names),
         *(_known_row(i, given[i], T, G, found, law, names) for i in sorted(given)),
     ]
     findings = [replace(f, size=f.size * size[f.state - d]) for f in findings if f.p_value <= level]
     return sorted(findings, key=lambda f: f.p_value)
-
-
-class _Names(NamedTuple):
-    states: tuple[str, ...]
-    inputs: tuple[str, ...]
-
-
-def _rows(p: Array, among: Array) -> Iterator[tuple[int, float]]:
-    """Each state that is tested, and its p-value as one of so many."""
-    for r in np.flatnonzero(among).tolist():
-        yield r, min(float(p[r] * among.sum()), 1.0)
 
 
 def _share(part: Array, q: Array, found: Explained, r: int) -> tuple[float, float]:
@@ -150,16 +118,13 @@ def _share(part: Array, q: Array, found: Explained, r: int) -> tuple[float, floa
     And the root of that part of the variance.
     """
     left, free = found.left[:, r].sum(), float(found.free.sum())
-    after = (left - part.sum()) / max(free - float(q.sum()), 1.0)
-    before = left / max(free, 1.0)
-    effect = float(np.clip(1 - after / max(before, 1e-300), 0, 1))
-    return effect, float(np.sqrt(effect * before))
+    return effect_of(part.sum(), float(q.sum()), left, free)
 
 
-def _whiteness(found: Explained, names: _Names) -> Iterator[Finding]:
+def _whiteness(found: Explained, names: Names) -> Iterator[Finding]:
     left, free = found.left - found.lag, found.free[:, None] - found.lag_rank
     _, p = p_values(found.lag, found.lag_rank, left, free)
-    for r, p_value in _rows(p, ~found.exact):
+    for r, p_value in by_state(p, ~found.exact):
         effect, size = _share(found.lag[:, r], found.lag_rank[:, r], found, r)
         sentence = (
             f"successive errors are correlated: {effect:.0%} of the error in {names.states[r]} "
@@ -172,11 +137,11 @@ def _added(more: Addition, found: Explained) -> Iterator[tuple[int, float, float
     """For each state the p-value of more columns, the share they explain, and its size."""
     rank = more.rank[:, None]
     _, p = p_values(more.all, rank, found.left - more.all, found.free[:, None] - rank)
-    for r, p_value in _rows(p, ~found.exact):
+    for r, p_value in by_state(p, ~found.exact):
         yield r, p_value, *_share(more.all[:, r], more.rank, found, r)
 
 
-def _omission(found: Explained, names: _Names) -> Iterator[Finding]:
+def _omission(found: Explained, names: Names) -> Iterator[Finding]:
     before, d = found.before, len(names.states)
     for r, p_value, effect, size in _added(before, found):
         # Which column of the step before explains most by itself, and does it more than the error?
@@ -198,18 +163,7 @@ def _omission(found: Explained, names: _Names) -> Iterator[Finding]:
         yield Finding("memory", p_value, effect, size, r, best, sentence, late)
 
 
-def _linearity(found: Explained, names: _Names) -> Iterator[Finding]:
-    for r, p_value, effect, size in _added(found.signs, found):
-        best, _ = found.signs.best(r)
-        chief = (*names.states, *names.inputs)[best]
-        sentence = (
-            f"not linear, as with friction: signs, above all that of {chief}, explain {effect:.0%} "
-            f"of the error in {names.states[r]}"
-        )
-        yield Finding("nonlinear", p_value, effect, size, r, best, sentence)
-
-
-def _one_law(found: Explained, law: Law, names: _Names) -> Iterator[Finding]:
+def _one_law(found: Explained, law: Law, names: Names) -> Iterator[Finding]:
     # Θ was fitted to these: its unknowns are taken from all machines alike.
     total = found.rank.sum()
     ranks = found.rank[:, None] * max(1 - law.rank / max(total, 1), 0.0)
@@ -219,7 +173,7 @@ def _one_law(found: Explained, law: Law, names: _Names) -> Iterator[Finding]:
     enough = total > law.rank
     p = np.where(found.exact & enough, np.where(differs, 0.0, 1.0), p)
     F = np.where(found.exact, np.where(differs, np.inf, 1.0), F)
-    for r, p_value in _rows(p, ~found.exact | differs):
+    for r, p_value in by_state(p, ~found.exact | differs):
         by = "" if not np.isfinite(F[r]) else f", {F[r]:.2g} times what noise alone would do"
         sentence = f"machines differ in {names.states[r]} by more than their contexts explain{by}"
         size = float(np.sqrt(found.deviation[:, r].sum() / max(found.rows.sum(), 1)))
@@ -227,7 +181,7 @@ def _one_law(found: Explained, law: Law, names: _Names) -> Iterator[Finding]:
 
 
 def _known_row(
-    r: int, row: Array, T: Array, G: Array, found: Explained, law: Law, names: _Names
+    r: int, row: Array, T: Array, G: Array, found: Explained, law: Law, names: Names
 ) -> Finding:
     y = G.shape[-1]
     Y, after = T[..., :y], T[..., r - len(names.states)]
@@ -242,13 +196,7 @@ def _known_row(
     # whether the slopes Zᵀ(x' - Z θ) of the machines have mean zero, whatever their spread. Few
     # machines cannot tell: there it is for the known row to be that of every machine.
     slopes = np.einsum("npj,nij,ni->np", G, Y, given)
-    length = np.linalg.norm(slopes, axis=0)
-    Q, kept = orthonormal((slopes / np.where(length > 0, length, 1.0))[None], slopes[None, :, :0])
-    n, rank = len(slopes), int(kept.sum())
-    if n >= 2 * rank + _FREE and rank > 0:
-        u = min(float((Q[0].sum(0) ** 2).sum()) / n, 1.0)
-        ratio = (n - rank) / rank * u / max(1 - u, 1e-300)
-        p_value = max(p_value, float(fdtrc(rank, n - rank, ratio)))
+    p_value = max(p_value, mean_is_zero(slopes))
     effect = gain / off if off > 0 else 0.0
     size = float(np.sqrt(gain / max(found.rows.sum(), 1)))
     sentence = (
@@ -256,84 +204,3 @@ def _known_row(
         f"{effect:.0%} of what it leaves"
     )
     return Finding("known row", p_value, float(effect), size, r, None, sentence)
-
-
-def of_one_law(
-    factors: Float[Array, "n k k"],
-    counts: Int64[Array, " n"],
-    matrices: Float[Array, "n p y"],
-    *,
-    level: float = LEVEL,
-) -> list[Finding]:
-    """What the tests find if all machines obey one law x' = Θ z + w, z = G y.
-
-    Whether the step before, or the signs, explain anything that z does not: Fisher's F on the rows
-    of all machines, [Z, Y⁻, X'] and [Z, sign Y, X'], for which their factors stand.
-    """
-    p, y = matrices.shape[1:]
-    d = factors.shape[1] - 3 * y
-    Z = factors[:, :, :y] @ matrices.swapaxes(1, 2)
-    X = factors[:, :, 3 * y :]
-    total, found = int(counts.sum()), []
-    names = _Names(
-        tuple(f"state {i + 1}" for i in range(d)), tuple(f"input {j + 1}" for j in range(y - d))
-    )
-    tests: tuple[tuple[Kind, slice], ...] = (
-        ("memory", slice(y, 2 * y)),
-        ("nonlinear", slice(2 * y, 3 * y)),
-    )
-    for kind, some in tests:
-        stack = np.concatenate((Z, factors[:, :, some], X), -1).reshape(-1, p + y + d)
-        size = np.abs(stack).max(0)
-        R = np.asarray(np.linalg.qr(stack / np.where(size > 0, size, 1.0), mode="r"))
-        by_law, rank = _span(R[:, :p], np.zeros((len(R), 0)))
-        by_more, more = _span(R[:, p : p + y], by_law)
-        left = R[:, p + y :] - by_law @ (by_law.T @ R[:, p + y :])
-        explained = np.square(by_more.T @ left).sum(0)
-        rest = np.square(left).sum(0) - explained
-        free = total - rank - more
-        noisy = np.square(left).sum(0) > EXACT**2 * np.square(R[:, p + y :]).sum(0)
-        if more == 0 or free <= 0 or not noisy.any():
-            continue
-        F = explained / more / (np.maximum(rest, 1e-300) / free)
-        p_values = np.where(noisy, fdtrc(more, free, F), 1.0)
-        alone = R[:, p : p + y] - by_law @ (by_law.T @ R[:, p : p + y])
-        # A column that is one of the step itself, as in a history, adds nothing but rounding.
-        lengths = np.square(alone).sum(0)
-        lengths[lengths <= 1e-14 * np.square(R[:, p : p + y]).sum(0)] = np.inf
-        for r, p_value in _rows(p_values, noisy):
-            if p_value > level:
-                continue
-            effect = float(explained[r] / (explained[r] + rest[r]))
-            missed = float(np.sqrt(explained[r] / total) * size[p + y + r])
-            shares = np.square(alone.T @ left[:, r]) / lengths
-            best = int(shares.argmax())
-            state = names.states[r]
-            which, late = kind, None
-            if kind == "nonlinear":
-                sentence = f"{state} is not linear: signs explain {effect:.0%} of its error"
-            elif best >= d and shares[best] > 0.5 * explained[r]:
-                which = "late input"
-                sentence = (
-                    f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in {state} "
-                    "goes back to what it was a step before"
-                )
-            else:
-                sentence = (
-                    f"the step before explains {effect:.0%} of the error in {state}: errors are "
-                    "correlated, or a state is missing or measured with error"
-                )
-                also = d + int(shares[d:].argmax())
-                late = also if shares[also] > 0.5 * explained[r] else None
-            found.append(Finding(which, p_value, effect, missed, r, best, sentence, late))
-    return sorted(found, key=lambda one: one.p_value)
-
-
-def _span(columns: Array, to: Array) -> tuple[Array, int]:
-    """An orthonormal basis of what the columns add to the span of others, and its rank."""
-    rest = columns - to @ (to.T @ columns)
-    rest = rest - to @ (to.T @ rest)
-    sizes = np.linalg.norm(columns, axis=0)
-    U, values, _ = np.linalg.svd(rest / np.where(sizes > 0, sizes, 1.0), full_matrices=False)
-    rank = int((values > 1e-7).sum())
-    return U[:, :rank], rank

@@ -8,6 +8,14 @@ a policy that knew of it would gain. With A_c = A + B K the loop of ours,
 
 or, for a constant gain, the cost of a step once z stands still at (I - A_c)⁻¹ e.
 
+Rows may be too few to find what the step before does: for an episode that counts from a level of
+10 % on. Where inputs act more strongly than in the logs, so does what is wrong with them: s is that
+many times as large.
+
+What is not linear grows with the run: s is what it is where the expected run is farthest out. And
+it may be in step with the run, so that its costs add up as lengths do, (√J + √c)² - J for the c
+above and the predicted J.
+
 An input that acts late may make a loop unstable that was not, which no small push shows: there the
 cost is also held against that with the whole input a step late.
 """
@@ -15,6 +23,7 @@ cost is also held against that with the whole input a step late.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from jaxtyping import Float
@@ -22,10 +31,13 @@ from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.certificates.misspecification import Finding, misspecification, of_one_law
+from contextual_lqr.certificates.finding import DOUBT, Finding
+from contextual_lqr.certificates.misspecification import misspecification
+from contextual_lqr.certificates.one_law import of_one_law
 from contextual_lqr.context import Dynamics as NonLinear
 from contextual_lqr.lqr.affine import moving_part
 from contextual_lqr.lqr.dynamics import Dynamics
+from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost
 from contextual_lqr.lqr.stationary import Cost, StationaryCost, policy_for
@@ -35,7 +47,14 @@ from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 def findings_of(
     decoder: Decoder, cost: Cost | None = None, foreseen: Iterable[int] = ()
 ) -> tuple[Finding, ...]:
-    """What contradicts the model, beyond machines that differ if that is part of it.
+    """What contradicts the model, beyond machines that differ if that is part of it."""
+    return tuple(one for one in doubts_of(decoder, cost, foreseen) if one.found)
+
+
+def doubts_of(
+    decoder: Decoder, cost: Cost | None = None, foreseen: Iterable[int] = ()
+) -> tuple[Finding, ...]:
+    """The same, and for an episode what the step before may explain, at a level of 10 %.
 
     Of `foreseen` states a forecast says how they change, and nothing else counts.
 
@@ -52,17 +71,30 @@ def findings_of(
         told = store.tested(decoder.context_map)
         deviating, found = population.deviating.any(), []
         if deviating or both:
-            found += misspecification(*told, known=decoder.known)
+            found += misspecification(*told, known=decoder.known, level=np.inf)
         if not deviating:
-            found += of_one_law(*told)
+            found += of_one_law(*told, level=np.inf)
             if decoder.known and not both:
                 every = misspecification(*told, known=decoder.known)
                 found += [one for one in every if one.kind == "known row"]
-        kept["findings", both] = tuple(one for one in found if one.kind != "machines differ")
+        strengths = _strengths(decoder, *told[1:])
+        kept["findings", both] = tuple(
+            replace(one, strengths=tuple(strengths[one.state].tolist()))
+            for one in found
+            if (one.found and one.kind != "machines differ")
+            or (one.kind in ("late input", "memory") and not both and one.p_value <= DOUBT)
+        )
     found_before: tuple[Finding, ...] = kept.get(("findings", both), ())
     still = cost.constant if isinstance(cost, StationaryCost) else ()
     told_of = {*foreseen, *still}
     return tuple(one for one in found_before if one.state not in told_of)
+
+
+def _strengths(decoder: Decoder, counts: Array, matrices: Array) -> Float[Array, "d m"]:
+    """How strongly inputs act upon states: root mean squares of B over the rows of the logs."""
+    B = (decoder.estimate @ matrices)[..., len(decoder.estimate) :]
+    part = counts / max(int(counts.sum()), 1)
+    return np.asarray(np.sqrt(np.einsum("n,nij->ij", part, B**2)))
 
 
 def unmodelled(
@@ -80,21 +112,60 @@ def unmodelled(
     """
     if not findings:
         return np.zeros(len(gains)), [""] * len(gains)
-    push = push_costs(system, gains, cost)
-    costs = np.array([push[:, one.state] * one.size**2 for one in findings])
+    push, larger = push_costs(system, gains, cost), _larger(findings, system, gains, cost, start)
+    costs = np.array(
+        [
+            push[:, one.state] * (one.size * times) ** 2
+            for one, times in zip(findings, larger, strict=True)
+        ]
+    )
     d = system.state_size
     late = [one.regressor if one.kind == "late input" else one.maybe_late for one in findings]
+    late = [place if one.found else None for one, place in zip(findings, late, strict=True)]
     for j in {place - d for place in late if place is not None}:
         more = late_cost(j, system, gains, cost, start) - predicted
         for i, place in enumerate(late):
             if place == j + d:
                 costs[i] = np.fmax(costs[i], more)
     costs /= np.abs(predicted)
+    curved = np.array([one.found and one.kind == "nonlinear" for one in findings])
+    costs[curved] += 2 * np.sqrt(costs[curved])
     by_state = {one.state: np.zeros(len(gains)) for one in findings}
     for one, each in zip(findings, costs, strict=True):
         by_state[one.state] = np.fmax(by_state[one.state], each)
     total = sum(by_state.values(), np.zeros(len(gains)))
     return total, [findings[i].sentence for i in costs.argmax(0).tolist()]
+
+
+def _larger(
+    findings: Sequence[Finding],
+    system: Dynamics,
+    gains: Float[Array, "n *steps m d"],
+    cost: Cost,
+    start: Float[Array, " d"],
+) -> list[Float[Array, " n"]]:
+    """How many times larger than in the logs what was found may be on these machines; at least 1.
+
+    Where their inputs are stronger, so is what comes of a fault of actuators. And what is not
+    linear is larger where the run is, at its farthest. Noise is left out: it is that of the logs.
+    """
+    B = np.abs(system.B)
+    B = B if system.steps is None else B.max(-3)
+    sizes = np.zeros((len(gains), len(start) + B.shape[-1]))
+    if any(one.power for one in findings) and not isinstance(cost, StationaryCost):
+        M = np.concatenate((system.A, system.B), -1)
+        for moment in step_moments(M, np.zeros((len(start), len(start))), gains, start):
+            sizes = np.fmax(sizes, np.sqrt(np.diagonal(moment, axis1=1, axis2=2)))
+    found = []
+    for one in findings:
+        times = np.ones(len(gains))
+        for j, usual in enumerate(one.strengths):
+            if usual > 0:
+                times = np.fmax(times, B[..., one.state, j] / usual)
+        if one.power and one.regressor is not None and one.usual > 0:
+            times = times * np.fmax(sizes[:, one.regressor] / one.usual, 1.0) ** one.power
+        found.append(times)
+    return found
 
 
 def in_the_long_run(findings: Sequence[Finding], cost: Cost) -> str:
@@ -105,9 +176,10 @@ def in_the_long_run(findings: Sequence[Finding], cost: Cost) -> str:
     40 % were seen where next to nothing of the next error could be predicted. So what a finding
     costs cannot be told from its size.
     """
-    if not findings or not isinstance(cost, StationaryCost):
+    found = [one for one in findings if one.found]
+    if not found or not isinstance(cost, StationaryCost):
         return ""
-    return f"{findings[0].sentence}: what that costs in the long run cannot be told"
+    return f"{found[0].sentence}: what that costs in the long run cannot be told"
 
 
 def late_cost(

@@ -18,7 +18,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.experiment_design import unexcited_directions
-from contextual_lqr.certificates.misspecification import Finding
+from contextual_lqr.certificates.finding import Finding
 from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.context import Dynamics
 from contextual_lqr.data.contradictions import contradicted

@@ -1,0 +1,53 @@
+"""What a test of the model finds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+Kind = Literal[
+    "correlated errors", "late input", "memory", "nonlinear", "machines differ", "known row"
+]
+
+LEVEL, DOUBT = 0.01, 0.1  # at which something is found, and at which it is not excluded
+CURVED = 0.001  # at which something is not linear, which costs most: few false findings
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What the data say against the model.
+
+    `effect` is the share of the residual variance that is explained; for "machines differ" the mean
+    square of their own laws over that of noise. `size` is the root mean square, in the state's
+    units, of what the model misses in a step. `state` is the row of [A, B]. `regressor` is the
+    place in [x; u] of what explains most by itself: the step before, or for "nonlinear" its sign,
+    square or size; None is an offset. What is not linear grows with this `power` of the regressor,
+    whose root mean square in the logs is `usual`. `maybe_late` is the place of an input that, a
+    step before, explains nearly as much as a state does: under feedback the two are alike, and that
+    it acts late cannot be excluded. `strengths` are those of the inputs upon the state in the logs,
+    root mean squares over the machines.
+    """
+
+    kind: Kind
+    p_value: float
+    effect: float
+    size: float
+    state: int
+    regressor: int | None
+    sentence: str
+    maybe_late: int | None = None
+    power: int = 0
+    usual: float = 0.0
+    strengths: tuple[float, ...] = ()
+
+    @property
+    def found(self) -> bool:
+        """Whether it is more than a doubt."""
+        return self.p_value <= (CURVED if self.kind == "nonlinear" else LEVEL)
+
+
+class Names(NamedTuple):
+    """What the sentences call states and inputs."""
+
+    states: tuple[str, ...]
+    inputs: tuple[str, ...]
