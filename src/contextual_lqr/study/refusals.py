@@ -10,7 +10,7 @@ from contextual_lqr.checks import require, shown
 from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.agent_file import agent_state
-from contextual_lqr.study.learner import Learner, agent_bytes
+from contextual_lqr.study.learner import agent_bytes, agent_from, what_no_file_holds
 from contextual_lqr.study.log import Log
 
 _OWN = ("context_map", "strategy", "beta", "incumbent")
@@ -28,8 +28,10 @@ def as_key(key: Any) -> str:
 def require_labels(**labels: Any) -> None:
     """Of machines and workers."""
     for name, label in labels.items():
-        fits = label is None or (isinstance(label, str) and "\0" not in label and len(label) < 1000)
-        require(fits, f"{name} must be a text of at most 999 characters, not {shown(label)}")
+        fits = label is None or (
+            isinstance(label, str) and 0 < len(label) <= 500 and label.isprintable()
+        )
+        require(fits, f"{name} must be a text of 1 to 500 printable characters, not {shown(label)}")
 
 
 def require_usable(agent: Agent, context: Any, trajectory: Trajectory) -> None:
@@ -51,7 +53,7 @@ def require_usable(agent: Agent, context: Any, trajectory: Trajectory) -> None:
 def require_same(agent: Agent, store: Log) -> None:
     """Refuse a study that began with another agent; their random numbers may differ."""
     first, ours = (
-        Learner(0, content, store.name, what_no_file_holds(agent)).agent
+        agent_from(content, store.name, what_no_file_holds(agent))
         for content in (store.snapshot(0)[1], agent_bytes(agent))
     )
     (state, arrays), (its, its_arrays) = agent_state(first), agent_state(ours)
@@ -66,16 +68,6 @@ def require_same(agent: Agent, store: Log) -> None:
         f"the study at {store.name} began with another fleet or other options: they differ in "
         f"{', '.join(sorted(odd))}; open it without a fleet, or begin another one",
     )
-
-
-def what_no_file_holds(agent: Agent) -> dict[str, Any]:
-    """What of an agent its file may not hold."""
-    return {
-        "context_map": agent.decoder.context_map,
-        "strategy": agent.strategy,
-        "beta": agent.beta if callable(agent.beta) else None,
-        "incumbent": agent.incumbent,
-    }
 
 
 def own_parts(own: dict[str, Any], agent: Agent | None) -> dict[str, Any]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
@@ -46,7 +45,6 @@ from contextual_lqr.study.refusals import (
 )
 
 _LEASE = 3600.0
-_SNAPSHOT = 500  # episodes that are folded at most when a study is opened
 _OUT = 64  # asks that a plan accounts for at most, the latest
 
 
@@ -126,9 +124,9 @@ class Study(Displayed):
             store.create(agent_bytes(agent), text)
         if agent is not None:
             require_same(agent, store)
-        study = cls(store, Learner(*store.snapshot(), store.name, own_parts(own, agent)))
-        study._catch_up()
-        return study
+        learner = Learner(store, own_parts(own, agent))
+        learner.catch_up()
+        return cls(store, learner)
 
     # -- one episode -------------------------------------------------------------------------------
 
@@ -167,18 +165,18 @@ class Study(Displayed):
         Asked
             What to play.
         """
-        key = uuid.uuid4().hex if key is None else as_key(key)
+        named, key = key is not None, uuid.uuid4().hex if key is None else as_key(key)
         require(0 < lease < np.inf, f"lease must be a number of seconds, not {lease!r}")
         text = encoding.context_text(context)
         require_labels(machine=machine, worker=worker)
-        if (before := self._log.ask(key)) is not None:
+        if named and (before := self._log.ask(key)) is not None:
             return self._asked_before(before, text, machine)
         with self._lock:
-            self._catch_up()
+            self._learner.catch_up()
             agent = self._learner.agent
             begin = agent.start if start is None else as_state(start, agent.cost.state_size)
             now = time.time()
-            out = [one for one in self._log.open_asks() if one.expires_at >= now][-_OUT:]
+            out = self._log.open_asks(now, _OUT)
             plan = plan_beside(agent, context, machine, begin, key, out)
         content = encoding.plan_bytes(plan, begin)
         ask = log.Ask(key, machine, text, content, worker, now, now + lease)
@@ -197,7 +195,8 @@ class Study(Displayed):
     ) -> Told:
         """Put an episode into the log: all of it, on the disk, before this returns.
 
-        An episode that is there already is not counted again, and is no error.
+        An episode that is there already is not counted again, and is no error; another one under
+        its key is refused.
 
         Parameters
         ----------
@@ -234,8 +233,13 @@ class Study(Displayed):
         require_usable(self._learner.agent, context, trajectory)
         content = encoding.episode_bytes(trajectory)
         name = encoding.episode_key(text, machine, content) if key is None else as_key(key)
-        told = log.Episode(0, name, ask, machine, text, content, worker, time.time())
-        return Told(*self._log.append(told))
+        cost = encoding.cost_and_steps(trajectory, self.cost)
+        told = log.Episode(0, name, ask, machine, text, content, worker, time.time(), *cost)
+        number, new = self._log.append(told)
+        if self._learner.is_due(number):
+            with self._lock, suppress(log.StoreError):  # it is told; this can wait
+                self._learner.catch_up()
+        return Told(number, new)
 
     @contextmanager
     def episode(
@@ -271,8 +275,13 @@ class Study(Displayed):
     def decoder(self) -> Decoder:
         """What all that is in the log says of Θ; a twin, which learns nothing more by itself."""
         with self._lock:
-            self._catch_up()
+            self._learner.catch_up()
             return self._learner.agent.decoder.copy()
+
+    @property
+    def description(self) -> str | None:
+        """The text of the fleet's description, if the study began with one."""
+        return self._log.description
 
     @property
     def cost(self) -> QuadraticCost:
@@ -282,7 +291,7 @@ class Study(Displayed):
     def controller(self, context: Any, machine: str | None = None) -> LinearPolicy:
         """The policy of what is believed now, for a machine that need never have been tried."""
         with self._lock:
-            self._catch_up()
+            self._learner.catch_up()
             found: LinearPolicy = self._learner.agent.controller(context, machine)
         return found
 
@@ -295,12 +304,12 @@ class Study(Displayed):
     def status(self) -> StudyStatus:
         """How the study stands."""
         with self._lock:
-            self._catch_up()
+            self._learner.catch_up()
             decoder = self._learner.agent.decoder
             rows, repeats = decoder.rows, decoder.repeats
         now, asks = time.time(), self._log.open_asks()
         late = [one for one in asks if one.expires_at < now]
-        told = Counter(one.machine or "no label" for one in self._log.episodes())
+        told = {one.machine or "no label": one.episodes for one in self._log.machines()}
         return StudyStatus(
             self._log.name,
             self._log.count(),
@@ -343,8 +352,8 @@ class Study(Displayed):
     def compact(self) -> int:
         """Write a snapshot, and forget asks that are told or a week late; how many that were."""
         with self._lock:
-            self._catch_up()
-            self._log.add_snapshot(self._learner.number, self._learner.content())
+            self._learner.catch_up()
+            self._learner.leave_snapshot()
         return self._log.compact(time.time() - 7 * 24 * 3600)
 
     def close(self) -> None:
@@ -363,15 +372,6 @@ class Study(Displayed):
         return {"store": self._log.name, **learnt}
 
     # -- inside ------------------------------------------------------------------------------------
-
-    def _catch_up(self) -> None:
-        """Learn what others have told since; whoever folds many leaves a snapshot."""
-        learner = self._learner
-        while some := self._log.after(learner.number):
-            learner.fold(some)
-            if learner.number - learner.snapshot >= _SNAPSHOT:
-                self._log.add_snapshot(learner.number, learner.content())
-                learner.snapshot = learner.number
 
     def _twin(self, rng: np.random.Generator) -> Agent:
         """The agent as it is now, for one episode, with random numbers of its own."""
