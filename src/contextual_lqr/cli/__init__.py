@@ -92,6 +92,11 @@ _COMMANDS = {  # group, what it does, an example
         "Say which machine, run next, would teach most, and what no log shows.",
         "contextual-lqr advise fleet.decoder --candidates machines.csv",
     ),
+    "serve": (
+        _FLEET,
+        "Serve studies over HTTP, with a page to watch them.",
+        "contextual-lqr serve --store sqlite:///fleet.db",
+    ),
     "info": (
         _HERE,
         "Say which version this is, and how it runs here.",

@@ -1,0 +1,77 @@
+"""What is refused, and what goes wrong, as `{"error": sentence}`; never a traceback."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+
+from contextual_lqr.errors import ContextualLQRError
+from contextual_lqr.study.log import StoreError
+
+
+class Refusal(BaseModel):
+    """Why not."""
+
+    error: str
+
+
+_WHY = {
+    400: "The body is no JSON.",
+    401: "No token of this study was given.",
+    403: "The token's role does not allow it.",
+    404: "There is no such thing.",
+    405: "Not with this method.",
+    409: "It does not fit this study: the sizes of states and inputs, the context, a key.",
+    413: "The body is too large.",
+    422: "The body or a parameter is not as described.",
+    429: "Too many requests of this token; Retry-After says when to come again.",
+    500: "A fault of the program.",
+    503: "The store cannot be used at present; nothing was changed.",
+}
+RESPONSES: dict[int | str, dict[str, Any]] = {
+    code: {"model": Refusal, "description": why} for code, why in _WHY.items()
+}
+
+
+def refused(code: int, sentence: str, **headers: str) -> JSONResponse:
+    """The answer that says why not."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    return JSONResponse({"error": sentence}, code, named)
+
+
+def install(app: FastAPI) -> None:
+    """Answer every error in words."""
+
+    @app.exception_handler(StoreError)
+    def _store(_: Request, error: StoreError) -> JSONResponse:
+        return refused(503, str(error), Retry_After="1")
+
+    @app.exception_handler(ContextualLQRError)
+    def _ours(_: Request, error: ContextualLQRError) -> JSONResponse:
+        return refused(409, str(error))
+
+    @app.exception_handler(RequestValidationError)
+    def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+        return refused(422, sentence(error))
+
+    @app.exception_handler(HTTPException)
+    def _http(_: Request, error: HTTPException) -> JSONResponse:
+        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+
+    @app.exception_handler(Exception)
+    def _fault(_: Request, error: Exception) -> JSONResponse:
+        return refused(500, f"this is a fault of the program, not yours ({type(error).__name__})")
+
+
+def sentence(error: RequestValidationError) -> str:
+    """The first things that are wrong with a body or a parameter, and where."""
+    found = []
+    for one in error.errors()[:3]:
+        where = ".".join(str(part) for part in one["loc"])[:200]
+        found.append(f"{where}: {one['msg']}"[:300])
+    return "; ".join(found)

@@ -1,0 +1,7 @@
+"""Tokens over HTTP, for administrators."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+router = APIRouter()
