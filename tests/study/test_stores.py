@@ -1,7 +1,6 @@
 """Both stores are held to the suite that we ship; what happens to a store is a sentence."""
 
 import sqlite3
-import tempfile
 from pathlib import Path
 
 import pytest
@@ -11,18 +10,14 @@ from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.fleets import chain
 from contextual_lqr.study.log import StoreError
 from contextual_lqr.testing import check_store
-from postgres import server
 
 
 def test_sqlite_is_a_store(tmp_path: Path) -> None:
     check_store(f"sqlite:///{tmp_path}/fleet.db")
 
 
-def test_postgresql_is_a_store() -> None:
-    with tempfile.TemporaryDirectory() as folder:  # short: a socket's path has 107 characters
-        Path(folder).chmod(0o755)
-        with server(Path(folder)) as url:
-            check_store(url)
+def test_postgresql_is_a_store(postgres: str) -> None:
+    check_store(postgres)
 
 
 def test_no_study_and_no_fleet(tmp_path: Path) -> None:
@@ -53,7 +48,7 @@ def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     with sqlite3.connect(tmp_path / "fleet.db") as database:
         database.execute("update clqr_study set schema_version = 99")
     database.close()
-    with pytest.raises(FormatError, match="schema 99, but this release reads up to 1"):
+    with pytest.raises(FormatError, match="schema 99, but this release reads up to 2"):
         Study.open(url)
 
 

@@ -138,6 +138,25 @@ def test_what_was_answered_survives_a_kill(fleet, url) -> None:
         assert agent_bytes(study._learner.agent) == agent_bytes(other._learner.agent)
 
 
+def test_a_key_is_that_of_one_episode(fleet, url) -> None:
+    rng = default_rng(3)
+    with Study.open(url, fleet) as study:
+        plan = study.ask(fleet.sample_context(rng), machine="M-1")
+        first, second = (played(fleet, plan, rng) for _ in range(2))
+        assert study.tell(plan, first, key="run 1") == (1, True)
+        assert study.tell(plan, first, key="run 1", worker="again") == (1, False)
+        for what, told in (
+            ("states or inputs", {"trajectory": second}),
+            ("machine", {"trajectory": first, "machine": "M-2"}),
+        ):
+            with pytest.raises(InputError, match=f"'run 1' is that of episode 1, .* {what}: give"):
+                study.tell(plan, key="run 1", **told)
+        with pytest.raises(InputError, match="which has other context: give"):
+            study.tell(fleet.sample_context(rng), first, "M-1", key="run 1")
+        assert study.status().episodes == 1
+        assert study.tell(plan, second, key="run 2") == (2, True)
+
+
 def test_a_description_makes_a_study(tmp_path, url) -> None:
     (tmp_path / "fleet.toml").write_text(TEMPLATE)
     with Study.open(url, tmp_path / "fleet.toml") as study:

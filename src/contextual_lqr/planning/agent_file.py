@@ -84,7 +84,7 @@ def restored(
         require(bounds is None or bounds.shape == (2, m), "its input_bounds are not a pair")
         agent = kind(
             decoder.context_map,
-            _cost(state, arrays),
+            cost_of(state, arrays),
             arrays["start"],
             read(state["strategy"]) if strategy is None else strategy,
             decoder.noise_level,
@@ -119,7 +119,8 @@ def restored(
     return agent
 
 
-def _cost(state: Mapping[str, Any], arrays: Mapping[str, Array]) -> QuadraticCost:
+def cost_of(state: Mapping[str, Any], arrays: Mapping[str, Array]) -> QuadraticCost:
+    """The cost of an agent of such numbers."""
     Q, R, N = arrays["Q"], arrays["R"], arrays.get("N")
     if "target" not in arrays:
         return QuadraticCost(Q, R, N, indefinite=state["indefinite"])

@@ -13,7 +13,8 @@ import numpy as np
 from contextual_lqr.checks import shown
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import packed, unpacked
-from contextual_lqr.lqr.problem import LinearPolicy, Trajectory
+from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning.plan import Plan
 
 _VERSION = 1
@@ -55,6 +56,15 @@ def episode_of(content: bytes, name: str) -> Trajectory:
     """The episode of such bytes; `name` says in an error where they are from."""
     _, arrays = unpacked(content, "episode", _VERSION, name)
     return Trajectory(arrays["states"], arrays["inputs"])
+
+
+def cost_and_steps(played: Trajectory, cost: QuadraticCost) -> tuple[float | None, int]:
+    """What an episode cost, if it was no longer than the cost is for and did not run away."""
+    steps = len(played)
+    if steps >= cost.horizon:
+        return None, steps
+    found = float(trajectory_cost(played, cost))
+    return (found if math.isfinite(found) else None), steps
 
 
 def episode_key(context: str, machine: str | None, content: bytes) -> str:

@@ -1,78 +1,26 @@
 """The log of a study: asks and episodes in a database that many processes share.
 
-    episodes   what was played, numbered 1, 2, 3, … in the order in which it was committed
-    asks       what was planned, for whom, and until when it is waited for
-    snapshots  the learner after so many episodes, so that nobody need fold them all again
-
-Rows are added and never changed. An episode's number is given under a lock that is held until its
-commit, so that whoever sees number n sees all before it: the order in which episodes are folded is
-the same for every reader. A key is written once; a second episode of the same key is the first.
+An episode's number is given under a lock that is held until its commit, so that whoever sees number
+n sees all before it: the order in which episodes are folded is the same for every reader. A key is
+written once; the same episode under the same key is the one that is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from contextual_lqr.errors import (
-    ContextualLQRError,
-    FormatError,
-    InputError,
-    MissingExtraError,
-)
+from contextual_lqr.errors import FormatError, InputError
+from contextual_lqr.study import schema
+from contextual_lqr.study.database import Database, StoreError
+from contextual_lqr.study.migrations import migrate
+from contextual_lqr.study.schema import SCHEMA, UNLABELLED, sql
 
-try:
-    import sqlalchemy as sql
-    from sqlalchemy import event, exc
-except ImportError:
-    raise MissingExtraError("SQLAlchemy", "study") from None
+__all__ = ["Ask", "Episode", "Log", "Machine", "StoreError"]
 
-SCHEMA = 1
-_PATIENCE = 60.0  # seconds that a writer waits for another one
-
-_tables = sql.MetaData()
-_study = sql.Table(
-    "clqr_study",
-    _tables,
-    sql.Column("id", sql.Integer, primary_key=True, autoincrement=False),
-    sql.Column("schema_version", sql.Integer, nullable=False),
-    sql.Column("description", sql.Text),
-)
-_episodes = sql.Table(
-    "clqr_episodes",
-    _tables,
-    sql.Column("number", sql.Integer, primary_key=True, autoincrement=False),
-    sql.Column("key", sql.String(64), nullable=False, unique=True),
-    sql.Column("ask", sql.String(64), index=True),
-    sql.Column("machine", sql.Text),
-    sql.Column("context", sql.Text, nullable=False),
-    sql.Column("content", sql.LargeBinary, nullable=False),
-    sql.Column("worker", sql.Text),
-    sql.Column("told_at", sql.Float, nullable=False),
-)
-_asks = sql.Table(
-    "clqr_asks",
-    _tables,
-    sql.Column("key", sql.String(64), primary_key=True),
-    sql.Column("machine", sql.Text),
-    sql.Column("context", sql.Text, nullable=False),
-    sql.Column("content", sql.LargeBinary, nullable=False),
-    sql.Column("worker", sql.Text),
-    sql.Column("asked_at", sql.Float, nullable=False),
-    sql.Column("expires_at", sql.Float, nullable=False),
-)
-_snapshots = sql.Table(
-    "clqr_snapshots",
-    _tables,
-    sql.Column("number", sql.Integer, primary_key=True, autoincrement=False),
-    sql.Column("content", sql.LargeBinary, nullable=False),
-)
-
-
-class StoreError(ContextualLQRError):
-    """The database cannot be read or written; nothing was changed by the call."""
+_episodes, _asks, _snapshots = schema.episodes, schema.asks, schema.snapshots
+_BEGINNING = 0x636C7172  # the advisory lock of PostgreSQL under which tables are made
 
 
 @dataclass(frozen=True)
@@ -87,11 +35,13 @@ class Episode:
     content: bytes
     worker: str | None
     told_at: float
+    cost: float | None
+    steps: int
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What was planned, and until when it is waited for."""
+    """What was planned, until when it is waited for, and the first episode that came of it."""
 
     key: str
     machine: str | None
@@ -100,90 +50,94 @@ class Ask:
     worker: str | None
     asked_at: float
     expires_at: float
+    told: int | None = None
+
+
+@dataclass(frozen=True)
+class Machine:
+    """How often a machine has told; without a label, `machine` is empty, and counts them all."""
+
+    machine: str
+    context: str
+    episodes: int
+    last_told_at: float
 
 
 class Log:
     """The log at an SQLAlchemy address, such as sqlite:///fleet.db; threads may share it."""
 
     def __init__(self, url: str) -> None:
-        try:
-            address = sql.make_url(url)
-        except exc.ArgumentError:
-            raise InputError(
-                f"{url!r} is no address of a store: give one such as sqlite:///fleet.db or "
-                "postgresql+psycopg://user@host/database"
-            ) from None
-        self.name = address.render_as_string(hide_password=True)
-        if address.drivername == "postgresql":
-            address = address.set(drivername="postgresql+psycopg")
-        try:
-            self._engine = sql.create_engine(
-                address,
-                pool_pre_ping=True,
-                **({"connect_args": {"timeout": _PATIENCE}} if self._is_sqlite(address) else {}),
-            )
-        except (ImportError, exc.NoSuchModuleError) as error:
-            raise InputError(f"a store at {self.name} needs a driver: {error}") from None
-        if self._is_sqlite(address):
-            event.listen(self._engine, "connect", _durable)
-            event.listen(self._engine, "begin", _write_lock)
-
-    @staticmethod
-    def _is_sqlite(address: Any) -> bool:
-        return str(address.drivername).startswith("sqlite")
+        self.database = Database(url)
+        self.name = self.database.name
 
     # -- the study ---------------------------------------------------------------------------------
 
     def found(self) -> bool:
-        """Whether there is a study here, of a schema that this release reads."""
-        with self._reading() as now:
-            if not sql.inspect(now).has_table(_study.name):
+        """Whether there is a study here; one of an older schema is brought to this one."""
+        with self.database.reading() as now:
+            if not sql.inspect(now).has_table(schema.study.name):
                 return False
-            version = now.execute(sql.select(_study.c.schema_version)).scalar()
+            version = now.execute(sql.select(schema.study.c.schema_version)).scalar()
         if version is None:
             return False
-        if version > SCHEMA:
-            raise FormatError(
-                f"{self.name} has schema {version}, but this release reads up to {SCHEMA}: "
-                "open it with the newer release that wrote it"
-            )
+        if version < SCHEMA:
+            with self.database.writing() as now:
+                self._alone(now)
+                version = now.execute(sql.select(schema.study.c.schema_version)).scalar_one()
+                if version < SCHEMA:  # nobody else was quicker
+                    migrate(now, version)
+        self._require_read(max(version, SCHEMA))
         return True
 
     def create(self, first: bytes, description: str | None) -> None:
         """Begin a study with a learner that has learnt nothing here; there may be one already."""
-        with self._writing() as now:
-            _tables.create_all(now)
-            if now.execute(sql.select(_study.c.id).with_for_update()).first() is None:
+        with self.database.writing() as now:
+            self._alone(now)
+            schema.tables.create_all(now)
+            if now.execute(sql.select(schema.study.c.id)).first() is None:
                 row = {"id": 1, "schema_version": SCHEMA, "description": description}
-                now.execute(sql.insert(_study).values(row))
+                now.execute(sql.insert(schema.study).values(row))
                 now.execute(sql.insert(_snapshots).values(number=0, content=first))
 
     @property
     def description(self) -> str | None:
         """The text of the fleet's description, if the study began with one."""
-        with self._reading() as now:
-            text = now.execute(sql.select(_study.c.description)).scalar()
+        with self.database.reading() as now:
+            text = now.execute(sql.select(schema.study.c.description)).scalar()
         return None if text is None else str(text)
 
     # -- episodes ----------------------------------------------------------------------------------
 
     def append(self, episode: Episode) -> tuple[int, bool]:
         """Add an episode, whatever its number; its number in the log, and whether it is new."""
-        with self._writing() as now:
+        with self.database.writing() as now:
             # Whoever tells waits here until the one before has committed.
-            now.execute(sql.select(_study.c.id).with_for_update())
-            known = sql.select(_episodes.c.number).where(_episodes.c.key == episode.key)
-            if (number := now.execute(known).scalar()) is not None:
-                return int(number), False
+            version = sql.select(schema.study.c.schema_version).with_for_update()
+            self._require_read(now.execute(version).scalar_one())
+            same = sql.select(_episodes).where(_episodes.c.key == episode.key)
+            if (known := now.execute(same).first()) is not None:
+                _require_equal(Episode(**known._mapping), episode)
+                return int(known.number), False
             last = now.execute(sql.select(sql.func.max(_episodes.c.number))).scalar()
             number = int(last or 0) + 1
             now.execute(sql.insert(_episodes).values({**vars(episode), "number": number}))
+            if episode.ask is not None:
+                answered = (_asks.c.key == episode.ask) & _asks.c.told.is_(None)
+                now.execute(sql.update(_asks).where(answered).values(told=number))
+            self._count(now, episode)
             return number, True
+
+    def _count(self, now: Any, episode: Episode) -> None:
+        table, name = schema.machines, episode.machine or UNLABELLED
+        last = {"context": episode.context, "last_told_at": episode.told_at}
+        more = sql.update(table).where(table.c.machine == name)
+        if not now.execute(more.values(episodes=table.c.episodes + 1, **last)).rowcount:
+            now.execute(sql.insert(table).values(machine=name, episodes=1, **last))
 
     def after(self, number: int, most: int = 10_000) -> list[Episode]:
         """The episodes that follow this one, in order, at most so many."""
         rows = sql.select(_episodes).where(_episodes.c.number > number)
-        with self._reading() as now:
+        with self.database.reading() as now:
             found = now.execute(rows.order_by(_episodes.c.number).limit(most))
             return [Episode(**row._mapping) for row in found]
 
@@ -196,31 +150,46 @@ class Log:
 
     def count(self) -> int:
         """How many episodes there are."""
-        with self._reading() as now:
+        with self.database.reading() as now:
             return int(now.execute(sql.select(sql.func.max(_episodes.c.number))).scalar() or 0)
+
+    def machines(self) -> list[Machine]:
+        """How often each machine has told, by its label."""
+        rows = sql.select(schema.machines).order_by(schema.machines.c.machine)
+        with self.database.reading() as now:
+            return [Machine(**row._mapping) for row in now.execute(rows)]
 
     # -- asks --------------------------------------------------------------------------------------
 
     def add_ask(self, ask: Ask) -> bool:
         """Add an ask, unless its key is there already; whether it is new."""
-        with self._writing() as now:
+        came = sql.select(sql.func.min(_episodes.c.number)).where(_episodes.c.ask == ask.key)
+        with self.database.writing() as now:
             if now.execute(sql.select(_asks.c.key).where(_asks.c.key == ask.key)).first():
                 return False
-            now.execute(sql.insert(_asks).values(vars(ask)))
+            row = {**vars(ask), "told": now.execute(came).scalar()}
+            now.execute(sql.insert(_asks).values(row))
             return True
 
     def ask(self, key: str) -> Ask | None:
         """The ask of this key."""
-        with self._reading() as now:
+        with self.database.reading() as now:
             row = now.execute(sql.select(_asks).where(_asks.c.key == key)).first()
         return None if row is None else Ask(**row._mapping)
 
-    def open_asks(self) -> list[Ask]:
-        """What was asked and not told yet, late or not, in the order in which it was asked."""
-        told = sql.select(_episodes.c.ask).where(_episodes.c.ask == _asks.c.key).exists()
-        rows = sql.select(_asks).where(~told).order_by(_asks.c.asked_at, _asks.c.key)
-        with self._reading() as now:
-            return [Ask(**row._mapping) for row in now.execute(rows)]
+    def open_asks(self, since: float | None = None, most: int | None = None) -> list[Ask]:
+        """What was asked and not told yet, in the order in which it was asked.
+
+        All of it, late or not; or what is waited for at the time `since`, and of that at most so
+        many, those that are waited for longest.
+        """
+        rows = sql.select(_asks).where(_asks.c.told.is_(None))
+        if since is not None:
+            rows = rows.where(_asks.c.expires_at >= since)
+        with self.database.reading() as now:
+            found = now.execute(rows.order_by(_asks.c.expires_at.desc(), _asks.c.key).limit(most))
+            asks = [Ask(**row._mapping) for row in found]
+        return sorted(asks, key=lambda one: (one.asked_at, one.key))
 
     # -- snapshots ---------------------------------------------------------------------------------
 
@@ -229,7 +198,7 @@ class Log:
         rows = sql.select(_snapshots).order_by(_snapshots.c.number.desc()).limit(1)
         if number is not None:
             rows = rows.where(_snapshots.c.number == number)
-        with self._reading() as now:
+        with self.database.reading() as now:
             row = now.execute(rows).first()
         if row is None:
             raise FormatError(f"{self.name} is damaged: it has no snapshot of its learner")
@@ -237,7 +206,7 @@ class Log:
 
     def add_snapshot(self, number: int, content: bytes) -> None:
         """Add a snapshot, unless there is one; those between it and the first are not needed."""
-        with self._writing() as now:
+        with self.database.writing() as now:
             here = sql.select(_snapshots.c.number).where(_snapshots.c.number >= number)
             if now.execute(here).first() is None:
                 now.execute(sql.insert(_snapshots).values(number=number, content=content))
@@ -246,51 +215,44 @@ class Log:
 
     def compact(self, before: float) -> int:
         """Forget asks that were told, or are late since before a time; how many that were."""
-        told = sql.select(_episodes.c.ask).where(_episodes.c.ask == _asks.c.key).exists()
-        with self._writing() as now:
-            gone = now.execute(sql.delete(_asks).where(told | (_asks.c.expires_at < before)))
-        if self._engine.dialect.name == "sqlite":
-            with self._reporting():
-                raw = self._engine.raw_connection()
-                raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
-                raw.close()
+        done = _asks.c.told.is_not(None) | (_asks.c.expires_at < before)
+        with self.database.writing() as now:
+            gone = now.execute(sql.delete(_asks).where(done))
+        self.database.tidy()
         return int(gone.rowcount)
 
     def close(self) -> None:
         """Give back all connections."""
-        self._engine.dispose()
+        self.database.close()
 
     # -- inside ------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _writing(self) -> Iterator[Any]:
-        with self._reporting(), self._engine.begin() as now:
-            yield now
+    def _alone(self, now: Any) -> None:
+        """Nobody else makes or changes tables until this transaction ends."""
+        if not self.database.is_sqlite:  # whose writers are alone
+            now.execute(sql.select(sql.func.pg_advisory_xact_lock(_BEGINNING)))
 
-    @contextmanager
-    def _reading(self) -> Iterator[Any]:
-        with self._reporting(), self._engine.connect() as now:
-            reader = now.execution_options(clqr_reads=True)
-            yield reader
-
-    @contextmanager
-    def _reporting(self) -> Iterator[None]:
-        try:
-            yield
-        except exc.SQLAlchemyError as error:
-            cause = getattr(error, "orig", None) or error
-            reason = str(cause).strip().splitlines()[0] if str(cause).strip() else repr(cause)
-            raise StoreError(f"the store at {self.name} cannot be used: {reason}") from error
+    def _require_read(self, version: int) -> None:
+        if version > SCHEMA:
+            raise FormatError(
+                f"{self.name} has schema {version}, but this release reads up to {SCHEMA}: "
+                "open it with the newer release that wrote it"
+            )
 
 
-def _durable(connection: Any, _: object) -> None:
-    """SQLite: readers beside a writer, and every commit on the disk before it is answered."""
-    connection.isolation_level = None  # transactions are begun by us
-    for setting in ("journal_mode=WAL", "synchronous=FULL"):
-        connection.execute(f"PRAGMA {setting}")
-
-
-def _write_lock(connection: Any) -> None:
-    """SQLite: a writer takes its lock at once, so that what it has read stays true."""
-    reads = connection.get_execution_options().get("clqr_reads")
-    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
+def _require_equal(known: Episode, told: Episode) -> None:
+    """Refuse another episode under a key that is taken; who told it, and when, may differ."""
+    odd = [
+        name
+        for name, is_same in (
+            ("machine", known.machine == told.machine),
+            ("context", known.context == told.context),
+            ("states or inputs", bytes(known.content) == told.content),
+        )
+        if not is_same
+    ]
+    if odd:
+        raise InputError(
+            f"the key {told.key!r} is that of episode {known.number}, which has other "
+            f"{' and '.join(odd)}: give every episode a key of its own, or none"
+        )

@@ -28,8 +28,10 @@ def as_key(key: Any) -> str:
 def require_labels(**labels: Any) -> None:
     """Of machines and workers."""
     for name, label in labels.items():
-        fits = label is None or (isinstance(label, str) and "\0" not in label and len(label) < 1000)
-        require(fits, f"{name} must be a text of at most 999 characters, not {shown(label)}")
+        fits = label is None or (
+            isinstance(label, str) and 0 < len(label) <= 500 and label.isprintable()
+        )
+        require(fits, f"{name} must be a text of 1 to 500 printable characters, not {shown(label)}")
 
 
 def require_usable(agent: Agent, context: Any, trajectory: Trajectory) -> None:

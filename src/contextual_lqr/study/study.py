@@ -14,7 +14,6 @@ from __future__ import annotations
 import threading
 import time
 import uuid
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any, Literal
@@ -178,7 +177,7 @@ class Study(Displayed):
             agent = self._learner.agent
             begin = agent.start if start is None else as_state(start, agent.cost.state_size)
             now = time.time()
-            out = [one for one in self._log.open_asks() if one.expires_at >= now][-_OUT:]
+            out = self._log.open_asks(now, _OUT)
             plan = plan_beside(agent, context, machine, begin, key, out)
         content = encoding.plan_bytes(plan, begin)
         ask = log.Ask(key, machine, text, content, worker, now, now + lease)
@@ -197,7 +196,8 @@ class Study(Displayed):
     ) -> Told:
         """Put an episode into the log: all of it, on the disk, before this returns.
 
-        An episode that is there already is not counted again, and is no error.
+        An episode that is there already is not counted again, and is no error; another one under
+        its key is refused.
 
         Parameters
         ----------
@@ -234,7 +234,8 @@ class Study(Displayed):
         require_usable(self._learner.agent, context, trajectory)
         content = encoding.episode_bytes(trajectory)
         name = encoding.episode_key(text, machine, content) if key is None else as_key(key)
-        told = log.Episode(0, name, ask, machine, text, content, worker, time.time())
+        cost = encoding.cost_and_steps(trajectory, self.cost)
+        told = log.Episode(0, name, ask, machine, text, content, worker, time.time(), *cost)
         return Told(*self._log.append(told))
 
     @contextmanager
@@ -300,7 +301,7 @@ class Study(Displayed):
             rows, repeats = decoder.rows, decoder.repeats
         now, asks = time.time(), self._log.open_asks()
         late = [one for one in asks if one.expires_at < now]
-        told = Counter(one.machine or "no label" for one in self._log.episodes())
+        told = {one.machine or "no label": one.episodes for one in self._log.machines()}
         return StudyStatus(
             self._log.name,
             self._log.count(),

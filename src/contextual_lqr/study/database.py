@@ -1,0 +1,94 @@
+"""The database of a study, SQLite or PostgreSQL: transactions, and failures in words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from contextual_lqr.errors import ContextualLQRError, InputError
+from contextual_lqr.study.schema import sql
+
+_PATIENCE = 60.0  # seconds that a writer waits for another one
+_MEMORY = (None, "", ":memory:")
+
+
+class StoreError(ContextualLQRError):
+    """The database cannot be read or written; nothing was changed by the call."""
+
+
+class Database:
+    """What is at an SQLAlchemy address, such as sqlite:///fleet.db; threads may share it."""
+
+    def __init__(self, url: str) -> None:
+        try:
+            address = sql.make_url(url)
+        except sql.exc.ArgumentError:
+            raise InputError(
+                f"{url!r} is no address of a store: give one such as sqlite:///fleet.db or "
+                "postgresql://user@host/database"
+            ) from None
+        self.name = address.render_as_string(hide_password=True)
+        if address.drivername == "postgresql":
+            address = address.set(drivername="postgresql+psycopg")
+        self.is_sqlite = str(address.drivername).startswith("sqlite")
+        options: dict[str, Any] = {"pool_timeout": _PATIENCE}
+        if self.is_sqlite:
+            options["connect_args"] = {"timeout": _PATIENCE, "check_same_thread": False}
+            options["poolclass"] = sql.pool.QueuePool
+            if address.database in _MEMORY:  # there is only one connection, for one at a time
+                options |= {"pool_size": 1, "max_overflow": 0}
+        try:
+            self._engine = sql.create_engine(address, pool_pre_ping=True, **options)
+        except (ImportError, sql.exc.NoSuchModuleError) as error:
+            raise InputError(f"a store at {self.name} needs a driver: {error}") from None
+        if self.is_sqlite:
+            sql.event.listen(self._engine, "connect", _durable)
+            sql.event.listen(self._engine, "begin", _write_lock)
+
+    @contextmanager
+    def writing(self) -> Iterator[Any]:
+        """A transaction: all of it is on the disk when the block is left, or, if it fails, none."""
+        with self.reporting(), self._engine.begin() as now:
+            yield now
+
+    @contextmanager
+    def reading(self) -> Iterator[Any]:
+        """A connection that sees one state of the database, and changes nothing."""
+        with self.reporting(), self._engine.connect() as now:
+            yield now.execution_options(clqr_reads=True)
+
+    @contextmanager
+    def reporting(self) -> Iterator[None]:
+        """What the database refuses, as a sentence."""
+        try:
+            yield
+        except sql.exc.SQLAlchemyError as error:
+            cause = getattr(error, "orig", None) or error
+            reason = str(cause).strip().splitlines()[0] if str(cause).strip() else repr(cause)
+            raise StoreError(f"the store at {self.name} cannot be used: {reason}") from error
+
+    def tidy(self) -> None:
+        """SQLite: move what is in the write-ahead log to where it belongs."""
+        if self.is_sqlite:
+            with self.reporting():
+                raw = self._engine.raw_connection()
+                raw.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                raw.close()
+
+    def close(self) -> None:
+        """Give back all connections."""
+        self._engine.dispose()
+
+
+def _durable(connection: Any, _: object) -> None:
+    """SQLite: readers beside a writer, and every commit on the disk before it is answered."""
+    connection.isolation_level = None  # transactions are begun by us
+    for setting in ("journal_mode=WAL", "synchronous=FULL"):
+        connection.execute(f"PRAGMA {setting}")
+
+
+def _write_lock(connection: Any) -> None:
+    """SQLite: a writer takes its lock at once, so that what it has read stays true."""
+    reads = connection.get_execution_options().get("clqr_reads")
+    connection.exec_driver_sql("BEGIN" if reads else "BEGIN IMMEDIATE")
