@@ -76,7 +76,9 @@ def main(examples: int) -> int:
                 options += ["--url", url, "-H", f"Authorization: Bearer {token}"]
                 options += ["--max-examples", str(examples), "--request-timeout", "30"]
                 codes.append(
-                    subprocess.run([command, "run", file, *options], check=False).returncode
+                    subprocess.run(
+                        [command, "run", file, *options], cwd=folder, check=False
+                    ).returncode
                 )
             print(
                 f"{study.status().episodes} episodes were taken, {study.status().waiting} asked for"
