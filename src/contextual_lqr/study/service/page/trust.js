@@ -50,10 +50,11 @@ function build(table) {
   const foot = make("tr", {}, make("td", { role: "presentation", class: "corner" }),
     ...map.x.values.map((v, j) => make("th", { scope: "col" }, j % every ? "" : short(v))));
   fill(table, [
-    make("caption", {}, map.y ? `↑ ${named(map.y)}` : ""),
     make("tbody", {}, ...rows),
-    make("tfoot", {}, foot, make("tr", {}, make("th", { colspan: map.x.values.length + 1, class: "along" }, `${named(map.x)} →`))),
+    make("tfoot", {}, foot),
   ]);
+  say(byId("map-up"), map.y ? `↑ ${named(map.y)}` : "");
+  say(byId("map-across"), `${named(map.x)} →`);
   table.setAttribute("aria-label", `Trust over ${map.x.name}${map.y ? ` and ${map.y.name}` : ""}`);
   focus = [Math.floor(map.cells.length / 2), Math.floor(map.x.values.length / 2)];
 }
@@ -68,7 +69,7 @@ function paint(table) {
     cell.children[1].textContent = map.x.values.length > 15 ? "" : cellText(one.excess);
     cell.children[2].textContent = one.tried ? "●" : "";
     const played = one.tried ? `, ${one.tried} played` : "";
-    cell.setAttribute("aria-label", `${contextText(at(k, j), map.units)}: ${one.verdict}, excess ${percent(one.excess)}${played}`);
+    cell.setAttribute("aria-label", `${contextText(at(k, j), map.units)}: ${one.verdict}, excess ${cellText(one.excess)}${played}`);
     cell.title = cell.getAttribute("aria-label");
     cell.setAttribute("aria-selected", String(JSON.stringify(at(k, j)) === selected));
     cell.tabIndex = k === focus[0] && j === focus[1] ? 0 : -1;
