@@ -13,7 +13,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 
 from contextual_lqr.checks import require, shown
-from contextual_lqr.study.service import errors, routes, token_routes
+from contextual_lqr.study.service import errors, general_routes, routes, token_routes
 from contextual_lqr.study.service.auth import STUDY_NAME
 from contextual_lqr.study.service.gate import Gate
 from contextual_lqr.study.service.limits import Limits
@@ -53,7 +53,7 @@ def create_app(studies: Mapping[str, Study], limits: Limits | None = None) -> Fa
     )
     app.state.studies, app.state.metrics = dict(studies), Metrics()
     errors.install(app)
-    for router in (routes.router, token_routes.router, *_watched()):
+    for router in (general_routes.router, routes.router, token_routes.router, *_watched()):
         app.include_router(router)
     app.add_middleware(Gate, studies=studies, limits=limits, metrics=app.state.metrics)
     return app

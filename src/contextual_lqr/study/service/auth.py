@@ -21,7 +21,8 @@ from contextual_lqr.study.study import Study
 from contextual_lqr.study.tokens import ROLES, Role
 
 STUDY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_scheme = HTTPBearer(auto_error=False, description="A token of the study.")
+SCHEME = Security(HTTPBearer(auto_error=False, description="A token of the study."))
+"""That a route needs a token, for the description; the gate has looked at it already."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,7 @@ def authorized(role: Role) -> Any:
     def caller(
         request: Request,
         study: Annotated[str, Path(pattern=f"^{STUDY_NAME.pattern}$")],
-        _: Annotated[Any, Security(_scheme)] = None,
+        _: Annotated[Any, SCHEME] = None,
     ) -> Caller:
         found: Caller = request.scope["caller"]
         if not found.may(role):

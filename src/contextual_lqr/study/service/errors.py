@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
 from contextual_lqr.errors import ContextualLQRError
 from contextual_lqr.study.log import StoreError
+from contextual_lqr.study.service.answers import Answer
+
+_log = logging.getLogger("uvicorn.error")
 
 
 class Refusal(BaseModel):
@@ -38,33 +41,40 @@ RESPONSES: dict[int | str, dict[str, Any]] = {
 }
 
 
-def refused(code: int, sentence: str, **headers: str) -> JSONResponse:
+def refused(code: int, sentence: str, **headers: str) -> Answer:
     """The answer that says why not."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return JSONResponse({"error": sentence}, code, named)
+    return Answer({"error": sentence}, code, named)
+
+
+def unavailable(error: StoreError) -> Answer:
+    """The store cannot be used; where it is, and why, is for the log."""
+    _log.error("%s", error)
+    why = "the store of this study cannot be used at present; nothing was changed"
+    return refused(503, why, Retry_After="1")
 
 
 def install(app: FastAPI) -> None:
     """Answer every error in words."""
 
     @app.exception_handler(StoreError)
-    def _store(_: Request, error: StoreError) -> JSONResponse:
-        return refused(503, str(error), Retry_After="1")
+    def _store(_: Request, error: StoreError) -> Answer:
+        return unavailable(error)
 
     @app.exception_handler(ContextualLQRError)
-    def _ours(_: Request, error: ContextualLQRError) -> JSONResponse:
+    def _ours(_: Request, error: ContextualLQRError) -> Answer:
         return refused(409, str(error))
 
     @app.exception_handler(RequestValidationError)
-    def _malformed(_: Request, error: RequestValidationError) -> JSONResponse:
+    def _malformed(_: Request, error: RequestValidationError) -> Answer:
         return refused(422, sentence(error))
 
     @app.exception_handler(HTTPException)
-    def _http(_: Request, error: HTTPException) -> JSONResponse:
-        return JSONResponse({"error": str(error.detail)}, error.status_code, error.headers)
+    def _http(_: Request, error: HTTPException) -> Answer:
+        return Answer({"error": str(error.detail)}, error.status_code, error.headers)
 
     @app.exception_handler(Exception)
-    def _fault(_: Request, error: Exception) -> JSONResponse:
+    def _fault(_: Request, error: Exception) -> Answer:
         return refused(500, f"this is a fault of the program, not yours ({type(error).__name__})")
 
 

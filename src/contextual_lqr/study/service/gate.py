@@ -19,15 +19,16 @@ from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 
-from contextual_lqr.errors import ContextualLQRError
+from contextual_lqr.study.log import StoreError
 from contextual_lqr.study.service.auth import Caller
-from contextual_lqr.study.service.errors import refused
+from contextual_lqr.study.service.errors import refused, unavailable
 from contextual_lqr.study.service.limits import Buckets, Limits
 from contextual_lqr.study.service.metrics import Metrics
 from contextual_lqr.study.study import Study
-from contextual_lqr.study.tokens import has_tokens, holder
+from contextual_lqr.study.tokens import Tokens
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _SAFE = {
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
@@ -49,6 +50,7 @@ class Gate:
         self, app: Any, studies: Mapping[str, Study], limits: Limits, metrics: Metrics
     ) -> None:
         self._app, self._studies, self._limits, self._metrics = app, studies, limits, metrics
+        self._tokens = {name: Tokens(study._log) for name, study in studies.items()}
         self._buckets = Buckets(limits.rate, limits.burst)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -72,7 +74,8 @@ class Gate:
             await inside(scope, self._limited(receive), sending)
         finally:
             route = getattr(scope.get("route"), "path", "other")
-            self._metrics.count(scope["method"], route, code, time.monotonic() - began)
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self._metrics.count(method, route, code, time.monotonic() - began)
 
     def _limited(self, receive: Any) -> Any:
         """The body as it comes in, until it is too large."""
@@ -109,8 +112,8 @@ class Gate:
             return refused(404, "there is no such study here")
         try:
             callers = await run_in_threadpool(self._callers, names, scope, headers)
-        except ContextualLQRError as error:
-            return refused(503, str(error), Retry_After="1")
+        except StoreError as error:
+            return unavailable(error)
         if not callers:
             why = "give a token of this study, as Authorization: Bearer ..."
             return refused(401, why, WWW_Authenticate="Bearer")
@@ -126,11 +129,11 @@ class Gate:
         kind, _, given = headers.get("authorization", "").partition(" ")
         found = {}
         for name in names:
-            study = self._studies[name]
-            if not has_tokens(study):
+            study, tokens = self._studies[name], self._tokens[name]
+            if not tokens.any():
                 if _local(scope, headers):
                     found[name] = Caller("", "administrator", study)
-            elif kind.lower() == "bearer" and (token := holder(study, given.strip())) is not None:
+            elif kind.lower() == "bearer" and (token := tokens.holder(given.strip())):
                 found[name] = Caller(token.id, token.role, study, token.machine)
         return found
 

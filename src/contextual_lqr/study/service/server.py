@@ -12,7 +12,7 @@ from contextual_lqr.study.service.app import create_app
 from contextual_lqr.study.service.gate import is_loopback
 from contextual_lqr.study.service.limits import Limits
 from contextual_lqr.study.study import Study
-from contextual_lqr.study.tokens import has_tokens
+from contextual_lqr.study.tokens import Tokens
 
 _GRACE = 10  # seconds that requests have to end when the service is asked to
 
@@ -28,8 +28,8 @@ def server(
     """The service of these studies, to be run; elsewhere than on the loopback all need tokens."""
     for name, study in studies.items():
         require(
-            is_loopback(host) or has_tokens(study),
-            f"the study {name} has no tokens, and would be open to whoever reaches {host}: make "
+            is_loopback(host) or Tokens(study._log).valid(),
+            f"the study {name} has no token, and would be open to whoever reaches {host}: make "
             "one first, with contextual-lqr study token create, or listen on 127.0.0.1",
         )
     config = uvicorn.Config(
