@@ -1,14 +1,14 @@
 """What tells watchers that a study has grown: one look at the store for all of them.
 
 Others may tell through other processes, so the store is asked; as long as somebody watches, and
-once for all who do.
+once for all who do. When the service ends, so do the events.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from starlette.concurrency import run_in_threadpool
@@ -27,8 +27,8 @@ Change = dict[str, Any]
 class Pulse:
     """Those who watch a study, and what they were told last."""
 
-    def __init__(self, watch: Watch) -> None:
-        self._watch = watch
+    def __init__(self, watch: Watch, ending: Callable[[], bool]) -> None:
+        self._watch, self._ending = watch, ending
         self._watchers: set[asyncio.Event] = set()
         self._task: asyncio.Task[None] | None = None
         self._last: Change | None = None
@@ -48,14 +48,14 @@ class Pulse:
             changed.set()
         try:
             yield None  # so that who watches knows at once that it does
-            while time.monotonic() < ends:
+            while time.monotonic() < ends and not self._ending():
                 try:
                     await asyncio.wait_for(changed.wait(), HEARTBEAT)
                 except TimeoutError:
                     yield None
                 else:
                     changed.clear()
-                    yield self._last
+                    yield None if self._ending() else self._last
         finally:
             self._watchers.discard(changed)
             if not self._watchers and self._task is not None:
@@ -67,7 +67,7 @@ class Pulse:
                 found: Change = await run_in_threadpool(self._watch.mark)
             except ContextualLQRError as error:
                 found = {"trouble": str(error)}
-            if found != self._last:
+            if found != self._last or self._ending():
                 self._last = found
                 for watcher in self._watchers:
                     watcher.set()

@@ -32,8 +32,9 @@ def server(
             f"the study {name} has no token, and would be open to whoever reaches {host}: make "
             "one first, with contextual-lqr study token create, or listen on 127.0.0.1",
         )
+    app = create_app(studies, limits)
     config = uvicorn.Config(
-        create_app(studies, limits),
+        app,
         host=host,
         port=port,
         ssl_certfile=tls_cert,
@@ -46,4 +47,6 @@ def server(
         timeout_graceful_shutdown=_GRACE,
         ws="none",
     )
-    return uvicorn.Server(config)
+    running = uvicorn.Server(config)
+    app.state.ending = lambda: running.should_exit  # for those who listen to events
+    return running

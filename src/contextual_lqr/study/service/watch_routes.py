@@ -47,9 +47,9 @@ _POLICY = (
 class Watched:
     """A study with those who watch it."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, ending: Callable[[], bool]) -> None:
         self.watch = Watch(caller.study)
-        self.pulse = Pulse(self.watch)
+        self.pulse = Pulse(self.watch, ending)
         self._maker = ThreadPoolExecutor(1, "watch")
         self._waiting = 0
 
@@ -69,7 +69,8 @@ async def watched(request: Request, caller: Caller) -> Watched:
     kept = vars(request.app).setdefault("watched", {})
     name = request.path_params["study"]
     if name not in kept:
-        found = await run_in_threadpool(Watched, caller)
+        ending = getattr(request.app.state, "ending", lambda: False)
+        found = await run_in_threadpool(Watched, caller, ending)
         kept.setdefault(name, found)
     one: Watched = kept[name]
     return one
