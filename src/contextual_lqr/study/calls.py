@@ -14,6 +14,7 @@ import ssl
 import threading
 import time
 import warnings
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
@@ -116,7 +117,8 @@ class Service:
         headers = dict(self._headers)
         if content is not None:
             headers["Content-Type"] = "application/json"
-        connection.request(method, path, content, headers)
+        with suppress(BrokenPipeError):  # it may have said why before it hung up
+            connection.request(method, path, content, headers)
         answer = connection.getresponse()
         return answer.status, Answered(answer.read(), answer.headers)
 

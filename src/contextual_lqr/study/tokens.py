@@ -65,8 +65,13 @@ class Tokens:
             rows = now.execute(sql.select(_tokens).order_by(_tokens.c.created_at, _tokens.c.id))
             return [Token(**row._mapping) for row in rows]
 
-    def create(self, role: str, machine: str | None = None, name: str = "") -> tuple[Token, str]:
-        """Make a token; what is kept of it, and its text, which nobody can find again."""
+    def create(
+        self, role: str, machine: str | None = None, name: str | None = None
+    ) -> tuple[Token, str]:
+        """Make a token; what is kept of it, and its text, which nobody can find again.
+
+        The name is for people: who has it; the machine or the role, unless given.
+        """
         require(role in ROLES, f"role must be one of {', '.join(ROLES)}, not {shown(role)}")
         require_labels(machine=machine, name=name)
         if role == "machine":
@@ -74,7 +79,9 @@ class Tokens:
         else:
             require(machine is None, f"a token of the role {role} is of no machine")
         id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-        made = Token(id_, name, _as_role(role), machine, _digest(secret), time.time())
+        made = Token(
+            id_, name or machine or role, _as_role(role), machine, _digest(secret), time.time()
+        )
         with self._database.writing() as now:
             now.execute(sql.insert(_tokens).values(vars(made)))
         return made, f"clqr_{id_}_{secret}"

@@ -30,7 +30,7 @@ def _shallow(value: Any) -> Any:
 
 
 Context = Annotated[Any, AfterValidator(_shallow), Field(description="The machine's context.")]
-Label = Annotated[str, Field(max_length=999)]
+Label = Annotated[str, Field(min_length=1, max_length=500)]
 Key = Annotated[str, Field(min_length=1, max_length=64)]
 Number = float | Literal["Infinity", "-Infinity", "NaN"]
 Vector = list[float]
@@ -101,7 +101,7 @@ class TokenBody(_Body):
 
     role: Role
     machine: Label | None = None
-    name: Label = ""
+    name: Label | None = None
 
 
 class TokenFacts(BaseModel):

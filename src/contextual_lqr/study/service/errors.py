@@ -54,6 +54,12 @@ def unavailable(error: StoreError) -> Answer:
     return refused(503, why, Retry_After="1")
 
 
+def fault(error: Exception) -> Answer:
+    """Something of ours went wrong: what it was, for the log."""
+    _log.error("%s: %s", type(error).__name__, error, exc_info=error)
+    return refused(500, f"this is a fault of the program, not yours ({type(error).__name__})")
+
+
 def install(app: FastAPI) -> None:
     """Answer every error in words."""
 
@@ -72,10 +78,6 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     def _http(_: Request, error: HTTPException) -> Answer:
         return Answer({"error": str(error.detail)}, error.status_code, error.headers)
-
-    @app.exception_handler(Exception)
-    def _fault(_: Request, error: Exception) -> Answer:
-        return refused(500, f"this is a fault of the program, not yours ({type(error).__name__})")
 
 
 def sentence(error: RequestValidationError) -> str:

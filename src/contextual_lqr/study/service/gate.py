@@ -21,13 +21,14 @@ from starlette.responses import Response
 
 from contextual_lqr.study.log import StoreError
 from contextual_lqr.study.service.auth import Caller
-from contextual_lqr.study.service.errors import refused, unavailable
+from contextual_lqr.study.service.errors import fault, refused, unavailable
 from contextual_lqr.study.service.limits import Buckets, Limits
 from contextual_lqr.study.service.metrics import Metrics
 from contextual_lqr.study.study import Study
 from contextual_lqr.study.tokens import Tokens
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_HEARD = 8  # times the largest body is what is read at most of one that is too large
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _SAFE = {
     "X-Content-Type-Options": "nosniff",
@@ -58,7 +59,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, code = time.monotonic(), 500
+        began, code = time.monotonic(), 0
 
         async def sending(message: Any) -> None:
             nonlocal code
@@ -72,13 +73,20 @@ class Gate:
         try:
             inside = await self._refusal(scope) or self._app
             await inside(scope, self._limited(receive), sending)
+        except Exception as error:
+            if code:  # half of an answer is on its way
+                raise
+            await fault(error)(scope, receive, sending)
         finally:
             route = getattr(scope.get("route"), "path", "other")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self._metrics.count(method, route, code, time.monotonic() - began)
 
     def _limited(self, receive: Any) -> Any:
-        """The body as it comes in, until it is too large."""
+        """The body as it comes in, until it is too large.
+
+        Some more of it is then read and dropped: who is cut off while sending hears no reason.
+        """
         size = 0
 
         async def receiving() -> Any:
@@ -86,6 +94,9 @@ class Gate:
             message = await receive()
             size += len(message.get("body", b""))
             if size > self._limits.body:
+                while size < _HEARD * self._limits.body and message.get("more_body"):
+                    message = await receive()
+                    size += len(message.get("body", b""))
                 raise HTTPException(413, self._too_large, {"Connection": "close"})
             return message
 
@@ -102,7 +113,7 @@ class Gate:
         if origin is not None and urlsplit(origin).netloc != headers.get("host"):
             return refused(403, "pages of other origins may not call this service")
         length = headers.get("content-length", "0")
-        if length.isdecimal() and int(length[:20]) > self._limits.body:
+        if length.isdecimal() and int(length[:20]) > _HEARD * self._limits.body:
             return refused(413, self._too_large, Connection="close")
         parts = scope["path"].split("/")
         if parts[1] not in ("api", "metrics"):
