@@ -14,9 +14,11 @@ from contextual_lqr.study.service.server import server
 
 
 @contextmanager
-def served(studies: Mapping[str, Study], limits: Limits | None = None) -> Iterator[str]:
+def served(
+    studies: Mapping[str, Study], limits: Limits | None = None, port: int = 0
+) -> Iterator[str]:
     """The address of a service of these studies."""
-    running = server(studies, port=0, limits=limits)
+    running = server(studies, port=port, limits=limits)
     thread = threading.Thread(target=running.run)
     thread.start()
     try:

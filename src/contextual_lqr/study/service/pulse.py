@@ -18,7 +18,7 @@ from contextual_lqr.study.watch import Watch
 
 LOOK = 0.5  # seconds between looks at the store
 HEARTBEAT = 15.0  # seconds of silence at most
-ENDS = 300.0  # seconds after which a watcher must show its token again
+LONGEST = 300.0  # seconds after which a watcher must show its token again
 MOST = 100  # watchers at once
 
 Change = dict[str, Any]
@@ -38,9 +38,9 @@ class Pulse:
         """Whether no more can be told."""
         return len(self._watchers) >= MOST
 
-    async def beats(self) -> AsyncIterator[Change | None]:
+    async def beats(self, seconds: float = LONGEST) -> AsyncIterator[Change | None]:
         """How the study stands whenever it has changed; None as a sign of life."""
-        ends, changed = time.monotonic() + ENDS, asyncio.Event()
+        ends, changed = time.monotonic() + seconds, asyncio.Event()
         self._watchers.add(changed)
         if self._task is None or self._task.done():
             self._last, self._task = None, asyncio.create_task(self._look())
@@ -49,8 +49,9 @@ class Pulse:
         try:
             yield None  # so that who watches knows at once that it does
             while time.monotonic() < ends and not self._ending():
+                wait = min(HEARTBEAT, ends - time.monotonic())
                 try:
-                    await asyncio.wait_for(changed.wait(), HEARTBEAT)
+                    await asyncio.wait_for(changed.wait(), wait)
                 except TimeoutError:
                     yield None
                 else:

@@ -20,7 +20,7 @@ from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
 from contextual_lqr.study.service.auth import Caller, authorized
-from contextual_lqr.study.service.pulse import Pulse
+from contextual_lqr.study.service.pulse import LONGEST, Pulse
 from contextual_lqr.study.watch import Answer, Watch
 
 router = APIRouter()
@@ -137,17 +137,19 @@ async def look(
 
 
 @router.get("/api/{study}/events", response_class=StreamingResponse)
-async def events(request: Request, caller: Watcher) -> StreamingResponse:
+async def events(
+    request: Request, caller: Watcher, seconds: Annotated[float, Query(ge=0, le=LONGEST)] = LONGEST
+) -> StreamingResponse:
     """Server-sent events: one now, and one whenever an episode or an ask has come.
 
-    They end after some minutes; whoever still watches, and still may, comes again.
+    They end after five minutes, or sooner; whoever still watches, and still may, comes again.
     """
     found = await watched(request, caller)
     if found.pulse.full:
         raise HTTPException(503, _MANY, {"Retry-After": "5"})
 
     async def lines() -> AsyncIterator[str]:
-        async for change in found.pulse.beats():
+        async for change in found.pulse.beats(seconds):
             yield ": still here\n\n" if change is None else f"data: {json.dumps(change)}\n\n"
 
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}

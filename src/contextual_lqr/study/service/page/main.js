@@ -8,6 +8,7 @@ import { Refused, get, listen, token } from "./server.js";
 import { middle, onChoice, showDetail, showMap } from "./trust.js";
 
 const AGAIN = 5000; // ms after which answers of fewer episodes are asked for again
+const SOON = 1000; // the same of the overview, which is never older
 let study = null;
 let stop = () => {};
 let axes = {};
@@ -39,6 +40,7 @@ async function begin() {
 function ask(error) {
   stop();
   const again = Boolean(token.get());
+  if (!again && !byId("sign-in").hidden) return; // several requests may be refused at once
   token.forget();
   byId("watching").hidden = true;
   byId("leave").hidden = true;
@@ -68,7 +70,7 @@ addEventListener("hashchange", () => {
 
 function watch(name) {
   stop();
-  [study, axes, chosen, odd, costs] = [name, {}, null, new Set(), null];
+  [study, axes, chosen, odd, costs, told] = [name, {}, null, new Set(), null, {}];
   byId("study").value = name;
   say(byId("name"), name);
   document.title = `${name} · contextual-lqr`;
@@ -99,9 +101,11 @@ let running = false;
 let again = false;
 let timer = null;
 let episodes = 0;
+let told = {}; // how many episodes there are and how many are out, as the last event said
 
 function changed(event) {
   if (event.trouble) link("gone", event.trouble);
+  else told = event;
   refresh();
 }
 
@@ -126,7 +130,8 @@ async function refresh() {
     if (chosen === null && middle()) chosen = { context: middle(), machine: null };
     await detail();
     announce();
-    if (older) timer = setTimeout(refresh, AGAIN);
+    const stale = overview.episodes < told.episodes || overview.out !== told.out;
+    if (stale || older) timer = setTimeout(refresh, stale ? SOON : AGAIN);
   } catch (error) {
     if (error instanceof Refused && error.status === 401) ask(error);
     else timer = setTimeout(refresh, AGAIN);
