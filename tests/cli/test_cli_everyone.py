@@ -47,11 +47,12 @@ QUICK = {
     "simulate": "a.decoder --context mass=2 --runs 10",
     "export": "a.decoder -o controller.c --header",
     "advise": "a.decoder --candidates machines.csv",
+    "serve": "--store sqlite:///fleet.db",
     "info": "",
     "completion": "bash",
 }
-SILENT = {"new", "completion"}  # they write a file or a script; there is nothing to report
-LONG = {"reproduce", "verify"}  # run by test_cli_reproduce and test_verify, with and without --json
+SILENT = {"new", "completion", "serve"}  # they write or serve; there is nothing to report
+LONG = {"reproduce", "verify", "serve"}  # run by test_cli_reproduce, test_verify and test_serve
 MISSING = {  # a file that is not there, and what is said of it
     "reproduce": ("--config none.json", "there is no file none.json"),
     "check": ("fleet.tom", "there is no file fleet.tom; did you mean fleet.toml?"),
@@ -266,6 +267,7 @@ def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyP
         "check": f"{module}.survey_logs",
         "fit": "contextual_lqr.data.fitting.fit",
         "merge": f"{module}.FittedFleet.load",
+        "serve": f"{module}._named",
         "info": f"{module}.say",
         "completion": f"{module}._own_shell",
     }.get(name, f"{module}.FittedFleet.load")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from contextual_lqr import Study
 from contextual_lqr.study.service import Limits
-from contextual_lqr.study.service.server import server
+from contextual_lqr.study.service.server import listening, server
 
 
 @contextmanager
@@ -18,18 +18,18 @@ def served(
     studies: Mapping[str, Study], limits: Limits | None = None, port: int = 0
 ) -> Iterator[str]:
     """The address of a service of these studies."""
-    running = server(studies, port=port, limits=limits)
-    thread = threading.Thread(target=running.run)
-    thread.start()
-    try:
-        while not running.started:
-            assert thread.is_alive()
-            time.sleep(0.005)
-        port = running.servers[0].sockets[0].getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        running.should_exit = True
-        thread.join()
+    running = server(studies, limits=limits)
+    with listening("127.0.0.1", port) as socket:
+        thread = threading.Thread(target=running.run, args=([socket],))
+        thread.start()
+        try:
+            while not running.started:
+                assert thread.is_alive()
+                time.sleep(0.005)
+            yield f"http://127.0.0.1:{socket.getsockname()[1]}"
+        finally:
+            running.should_exit = True
+            thread.join()
 
 
 class Answer(NamedTuple):

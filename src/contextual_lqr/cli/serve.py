@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
@@ -25,8 +26,8 @@ def serve(
     Parameters
     ----------
     store
-        Where a study is, as sqlite:///fleet.db, or its name and that, as
-        fleet=sqlite:///fleet.db; given again for each further one.
+        Where a study is, such as sqlite:///fleet.db, or its name and that,
+        fleet=sqlite:///fleet.db; once for each study.
     host
         The address to listen on; elsewhere than here, every study needs tokens.
     port
@@ -37,16 +38,37 @@ def serve(
         The certificate's private key.
     """
     from contextual_lqr.study import Study
-    from contextual_lqr.study.service.server import server
+    from contextual_lqr.study.service.server import listening, server
+    from contextual_lqr.study.tokens import Tokens
 
-    require((tls_cert is None) == (tls_key is None), "give both --tls-cert and --tls-key")
-    studies = {}
+    addresses: dict[str, str] = {}
     for one in store:
-        name, equals, url = one.partition("=")
-        if not equals or "://" in name:
-            name, url = "study", one
-        require(name not in studies, f"two stores are named {name}: give each its own, NAME=URL")
-        studies[name] = Study.open(url)
-    running = server(studies, host, port, tls_cert, tls_key)
-    say(Console(stderr=True), f"http://{host}:{port}")
-    running.run()
+        name, url = _named(one)
+        require(name not in addresses, f"two studies are named {name}: give each --store NAME=URL")
+        addresses[name] = url
+    studies = {name: Study.open(url) for name, url in addresses.items()}
+    running = server(studies, host, tls_cert, tls_key)
+    console, scheme = Console(stderr=True), "http" if tls_cert is None else "https"
+    with listening(host, port) as socket:
+        at = f"[{host}]" if ":" in host else host
+        root = f"{scheme}://{at}:{socket.getsockname()[1]}"
+        for name, study in studies.items():
+            say(console, f"{root}/{name} serves {study._log.name}")
+            if not Tokens(study._log).any():
+                say(
+                    console,
+                    f"{name} has no tokens: who is on this host may do everything; "
+                    "`contextual-lqr study token create` makes one",
+                )
+        if scheme == "http" and not host.startswith("127."):
+            say(console, "without TLS, tokens can be read on the way: use a proxy, or --tls-cert")
+        running.run([socket])
+
+
+def _named(store: str) -> tuple[str, str]:
+    """A name and an address; the name is that of the file or database, unless given."""
+    name, equals, url = store.partition("=")
+    if equals and re.fullmatch("[A-Za-z0-9_-]+", name):
+        return name, url
+    found = re.search(r"([A-Za-z0-9_-]{1,64})(\.\w+)?$", store.partition("?")[0])
+    return found[1] if found else "study", store
