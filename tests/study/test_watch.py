@@ -84,6 +84,19 @@ def test_costs_and_regret_are_those_of_each_episode(study, shown) -> None:
         np.testing.assert_allclose(found["excess"][k], paid - least, rtol=1e-6, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        ({"a", "b"}, "7 episodes of 2 machines; 3 out, 1 late"),
+        ({"a"}, "7 episodes of 1 machine; 3 out, 1 late"),
+        ({"a", ""}, "7 episodes of 1 machine and machines without a label; 3 out, 1 late"),
+        ({""}, "7 episodes of machines without a label; 3 out, 1 late"),
+    ],
+)
+def test_how_it_stands_in_words(labels, said) -> None:
+    assert shown_log.in_words(7, labels, 3, 1) == said
+
+
 def test_an_episode_that_broke_off_has_no_excess(tmp_path) -> None:
     with watched_study(f"sqlite:///{tmp_path}/fleet.db", 2, 2, asked=False) as study:
         short = Trajectory([[1.0, 0.0], [1.0, 0.1]], [[0.5]])
@@ -113,6 +126,8 @@ def test_what_is_dark_is_named() -> None:
         study.tell(context, Trajectory(states, np.zeros((7, m))))  # no input was ever played
         found = Watch(study).theta()
     assert len(found["dark"]) >= m
+    assert "1/mass · u1 is never excited" in found["dark"]
+    assert found["columns"][0] == "1 · x1"
 
 
 def test_a_cell_is_the_certificate_of_its_context(study, shown, grid) -> None:

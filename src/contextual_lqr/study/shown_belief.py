@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Real
 from typing import Any
 
@@ -23,6 +23,7 @@ from contextual_lqr.certificates.certify import certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
 from contextual_lqr.certificates.prediction import predict_closed_loop
 from contextual_lqr.checks import require, shown
+from contextual_lqr.context.block import BlockContext
 from contextual_lqr.context.columns import column_names
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.data.description import FleetDescription
@@ -52,10 +53,11 @@ class Names:
     states: tuple[str, ...]
     inputs: tuple[str, ...]
     units: Mapping[str, str]
+    contexts: dict[str, str]  # the units of their values, in the order of these
     drawn: tuple[bool, ...]  # of states and inputs: not what is constant, or past
 
     @classmethod
-    def of(cls, description: str | None, d: int, m: int) -> Names:
+    def of(cls, description: str | None, d: int, m: int, contexts: Any) -> Names:
         """As the description has them; x1, …, u1, … where there is none."""
         states = tuple(f"x{i + 1}" for i in range(d))
         inputs = tuple(f"u{i + 1}" for i in range(m))
@@ -66,8 +68,9 @@ class Names:
                 fleet = None
             if fleet is not None and (len(fleet.states), len(fleet.inputs)) == (d, m):
                 drawn = tuple(one is not None for one in fleet.labels)
-                return cls(fleet.state_names, fleet.input_names, fleet.units, drawn)
-        return cls(states, inputs, {}, (True,) * (d + m))
+                own = {name: fleet.units.get(name, "") for name in fleet.context_names}
+                return cls(fleet.state_names, fleet.input_names, fleet.units, own, drawn)
+        return cls(states, inputs, {}, dict.fromkeys(contexts or (), ""), (True,) * (d + m))
 
 
 @dataclass(frozen=True, eq=False)
@@ -117,17 +120,37 @@ class Seen:
 def theta(seen: Seen) -> dict[str, Any]:
     """Θ with its standard errors, and the directions that are still dark."""
     decoder, names = seen.decoder, (*seen.names.states, *seen.names.inputs)
-    p = decoder.estimate.shape[1]
+    usual = column_names(decoder.context_map, decoder.estimate.shape[1], names)
+    said = dict(zip(usual, _columns(decoder, usual, names), strict=True))
+    dark = [
+        replace(one, columns=tuple(said[name] for name in one.columns))
+        for one in unexcited_directions(decoder, names)
+    ]
     return {
         "rows": list(seen.names.states),
-        "columns": column_names(decoder.context_map, p, names),
+        "columns": list(said.values()),
         "estimate": numbers(decoder.estimate),
         "error": numbers(decoder.posterior.deviations),
         "known": list(decoder.known),
         "noise": numbers(np.sqrt(np.diagonal(decoder.noise_estimate))),
         "steps": decoder.rows,
-        "dark": [str(one) for one in unexcited_directions(decoder, names)],
+        "dark": [str(one) for one in dark],
     }
+
+
+def _columns(decoder: Decoder, usual: Sequence[str], names: Sequence[str]) -> list[str]:
+    """What each column of Θ multiplies; of the block form, by the one entry that its row has."""
+    form = decoder.context_map
+    if not isinstance(form, BlockContext) or form.C is None or callable(form.C) or callable(form.D):
+        return list(usual)
+    d, found = form.states or 0, []
+    for part, offset in ((form.C, 0), (form.D, d)):
+        for row in np.asarray(part, object):
+            (entry, *more) = [f"{e} · {names[offset + j]}" for j, e in enumerate(row) if e != 0]
+            if more:
+                return list(usual)
+            found.append(entry)
+    return found
 
 
 def spread(ranges: Ranges, count: int) -> list[dict[str, float]]:
@@ -304,7 +327,7 @@ def next_runs(seen: Seen) -> dict[str, Any]:
         for one in ranked
     ]
     return {
-        "units": dict(seen.names.units),
+        "units": seen.names.contexts,
         "known": [one for one in runs if one["machine"] is not None][:5],
         "new": [one for one in runs if one["machine"] is None][:3],
     }

@@ -6,7 +6,7 @@ now: its regret, as estimated. It is noisy, and may be below zero.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -122,10 +122,13 @@ def machines(
     return rows[:MOST_MACHINES]
 
 
-def in_words(episodes: int, count: int, out: int, late: int) -> str:
-    """How it stands, in a sentence."""
-    said = f"{_counted(episodes, 'episode')} of {_counted(count, 'machine')}; {out:,} out"
-    return f"{said}, {late:,} late"
+def in_words(episodes: int, labels: Collection[str], out: int, late: int) -> str:
+    """How it stands, in a sentence; `labels` are those of all machines, "" for those without."""
+    count, others = len(labels) - ("" in labels), "machines without a label"
+    whose = _counted(count, "machine")
+    if "" in labels:
+        whose = f"{whose} and {others}" if count else others
+    return f"{_counted(episodes, 'episode')} of {whose}; {out:,} out, {late:,} late"
 
 
 def _counted(count: int, what: str) -> str:

@@ -59,7 +59,7 @@ class Watch:
         self._runs: deque[Run] = deque(maxlen=LATEST)
         agent = study._learner.agent
         sizes = (agent.cost.state_size, agent.cost.input_size)
-        self.names = Names.of(study._log.description, *sizes)
+        self.names = Names.of(study._log.description, *sizes, agent.decoder.context_map.names)
 
     # -- the log -----------------------------------------------------------------------------------
 
@@ -83,16 +83,16 @@ class Watch:
         log, now = self.study._log, self._clock()
         told, asks, runs = log.machines(), log.open_asks(), self.runs()
         late = sum(one.expires_at < now for one in asks)
-        count = len({*(one.machine for one in told), *(one.machine or "" for one in asks)})
+        labels = {*(one.machine for one in told), *(one.machine or "" for one in asks)}
         episodes = sum(one.episodes for one in told)
         return {
             "episodes": episodes,
             "out": len(asks),
             "late": late,
-            "count": count,
+            "count": len(labels),
             "machines": shown_log.machines(told, asks, runs, now),
-            "units": dict(self.names.units),
-            "sentence": shown_log.in_words(episodes, count, len(asks), late),
+            "units": self.names.contexts,
+            "sentence": shown_log.in_words(episodes, labels, len(asks), late),
             "now": now,
         }
 

@@ -26,6 +26,7 @@ WATCHED = ("overview", "costs", "theta", "trust", "alarm", "next", "map", "look"
 ASKED = {"/look": f"/look?context={quote(json.dumps(CONTEXT))}", "/events": "/events?seconds=0"}
 NEEDS = {  # the least role, and what to send
     "GET /": (None, None),
+    "GET /{study}": (None, None),
     "GET /page/{name}": (None, None),
     **{f"GET /api/{{study}}/{one}": ("watch", None) for one in WATCHED},
     "GET /health": (None, None),

@@ -159,6 +159,8 @@ def test_the_page_is_whole_and_calls_nobody(url) -> None:
     assert "default-src 'none'" in policy
     assert "unsafe" not in policy
     text = page.content.decode()
+    assert request(url, "GET", "/carts").content == page.content
+    assert request(url, "GET", "/others").code == 404
     named = set(re.findall(r'(?:src|href)="(page/[^"]+)"', text))
     for name in files("contextual_lqr.study.service").joinpath("page").iterdir():
         part = request(url, "GET", f"/page/{name.name}")

@@ -162,6 +162,14 @@ def page() -> Response:
     return _file("index.html")
 
 
+@router.get("/{study}", include_in_schema=False)
+def page_of(request: Request, study: str) -> Response:
+    """The same, for the study at this address."""
+    if study not in request.app.state.studies:
+        raise HTTPException(404, "there is no such study here")
+    return _file("index.html")
+
+
 @router.get("/page/{name}", include_in_schema=False)
 def part(name: str) -> Response:
     """What the page is made of."""

@@ -1,10 +1,10 @@
 // Θ with its errors, machines that stand out, what to run next.
 
-import { byId, contextText, fill, make, percent, plusMinus, say, short } from "./dom.js";
+import { byId, contextText, fill, make, percent, plusMinus, say, sentence, short } from "./dom.js";
 
 export function showTheta(found) {
   if (found.missing) {
-    say(byId("theta-words"), `${found.missing}.`);
+    say(byId("theta-words"), sentence(found.missing));
     return;
   }
   const words = `Every next state is a sum of the columns, each times its feature of the context and a state or input; `
@@ -33,7 +33,7 @@ export function showAlarm(found) {
     const many = found.named > 1 ? `${found.named} machines stand out. ` : "";
     say(line, `⚠ ${many}${first}.`);
   }
-  say(byId("alarm-words"), `${found.missing ?? found.sentence}.`);
+  say(byId("alarm-words"), sentence(found.missing ?? found.sentence));
   byId("alarm").hidden = !found.machines?.length;
   fill(byId("alarm").tBodies[0], (found.machines ?? []).slice(0, 6).map((one) => make("tr", {},
     make("th", { scope: "row", class: one.named ? "odd" : null }, one.machine, one.named ? make("small", {}, one.reason) : null),
@@ -46,7 +46,7 @@ export function showAlarm(found) {
 export function showNext(found, look) {
   byId("next").hidden = Boolean(found.missing);
   if (found.missing) {
-    say(byId("next-words"), `${found.missing}.`);
+    say(byId("next-words"), sentence(found.missing));
     return;
   }
   const runs = [...found.known, ...found.new].sort((a, b) => b.saving - a.saving);

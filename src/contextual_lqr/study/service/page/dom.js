@@ -26,6 +26,9 @@ export function say(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
 
+/** Words as a sentence. */
+export const sentence = (words) => `${words.charAt(0).toUpperCase()}${words.slice(1)}.`;
+
 /** A number to three or so digits. */
 export function short(value, digits = 3) {
   if (value === null || value === undefined) return "–";
@@ -49,7 +52,8 @@ export function plusMinus(value, error) {
   if (!error) return short(value, 5);
   const digits = Math.max(0, Math.min(9, 1 - Math.floor(Math.log10(error))));
   if (Math.abs(value) >= 1e6 || error < 1e-8 || error >= 1e6) return `${short(value, 4)} ± ${short(error, 2)}`;
-  return `${value.toFixed(digits).replace("-", "−")} ± ${error.toFixed(digits)}`;
+  const shown = value.toFixed(digits).replace(/^-(0(\.0*)?)$/, "$1").replace("-", "−");
+  return `${shown} ± ${error.toFixed(digits)}`;
 }
 
 /** A context in one line, in the order in which units are declared. */

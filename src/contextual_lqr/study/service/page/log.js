@@ -1,6 +1,6 @@
 // What the log says: machines and their state, cost and regret by episode.
 
-import { byId, contextText, fill, make, percent, say, short, span } from "./dom.js";
+import { byId, contextText, fill, make, percent, say, sentence, short, span } from "./dom.js";
 import { clear, costPlot, regretPlot } from "./plots.js";
 
 let shown = null; // the last overview, and when it came
@@ -18,7 +18,7 @@ export function showOverview(overview) {
 
 /** Machines, as of now: a lease that has run out in the meantime makes one late. */
 export function showMachines() {
-  if (!shown) return null;
+  if (!shown) return;
   const { overview, came } = shown;
   const now = overview.now + (performance.now() - came) / 1000;
   const rows = overview.machines.map((one) => ({
@@ -26,12 +26,12 @@ export function showMachines() {
     state: one.state === "running" && one.expires_at < now ? "late" : one.state,
   }));
   const late = overview.late + rows.filter((one, k) => one.state !== overview.machines[k].state).length;
-  const sentence = overview.sentence.replace(/[\d,]+ late$/, `${late.toLocaleString("en")} late`);
-  say(byId("sentence"), `${sentence}.`);
+  const stands = overview.sentence.replace(/[\d,]+ late$/, `${late.toLocaleString("en")} late`);
+  say(byId("sentence"), sentence(stands));
+  byId("machines").parentElement.hidden = !overview.machines.length;
   fill(byId("machines").tBodies[0], rows.map((one) => machineRow(one, now, overview.units)));
   const more = overview.count - rows.length;
-  say(byId("machines-note"), more > 0 ? `and ${more.toLocaleString("en")} more` : overview.count ? "" : "No machine has asked or told yet.");
-  return sentence;
+  say(byId("machines-note"), more > 0 ? `and ${more.toLocaleString("en")} more` : rows.length ? "" : "No machine has asked or told yet.");
 }
 
 function machineRow(one, now, units) {
@@ -59,7 +59,7 @@ function lease(one, now) {
 export function showCosts(costs, odd) {
   const missing = costs.missing ?? (costs.number.length ? null : "no episode has been told yet");
   if (missing) {
-    say(byId("costs-words"), `${missing}.`);
+    say(byId("costs-words"), sentence(missing));
     clear(byId("cost-plot"));
     clear(byId("regret-plot"));
     return;
@@ -82,7 +82,7 @@ function inWords(costs, sum) {
   const cut = costs.steps.filter((n) => n < costs.whole).length;
   const part = (list) => list.reduce((a, [v]) => a + v, 0) / list.reduce((a, [, b]) => a + b, 0);
   const latest = counted.length
-    ? `The last ${counted.length} episodes cost ${percent(Math.abs(part(counted)))} ${part(counted) < 0 ? "less" : "more"} than the best possible, as believed now; the regret of all shown is ${short(sum)}.`
+    ? `The last ${counted.length === 1 ? "episode" : `${counted.length} episodes`} cost ${percent(Math.abs(part(counted)))} ${part(counted) < 0 ? "less" : "more"} than the best possible, as believed now; the regret of all shown is ${short(sum)}.`
     : "Nothing is believed about the best possible yet.";
   return cut ? `${latest} ${cut.toLocaleString("en")} were broken off early.` : latest;
 }

@@ -1,7 +1,7 @@
 // Ties the page together: who watches which study, what is fetched when, and whether it is live.
 
 import { showAlarm, showNext, showTheta } from "./belief.js";
-import { byId, fill, make, say } from "./dom.js";
+import { byId, fill, make, say, sentence } from "./dom.js";
 import { onMachine, showCosts, showMachines, showOverview } from "./log.js";
 import { repaint } from "./plots.js";
 import { Refused, get, listen, token } from "./server.js";
@@ -24,7 +24,7 @@ async function begin() {
     const { studies } = await get();
     byId("sign-in").hidden = true;
     byId("leave").hidden = !token.get();
-    const wanted = decodeURIComponent(location.hash.slice(1));
+    const wanted = decodeURIComponent(location.hash.slice(1) || location.pathname.split("/").at(-1));
     fill(byId("study"), studies.map((one) => make("option", { value: one }, one)));
     byId("studies").hidden = studies.length < 2;
     watch(studies.includes(wanted) ? wanted : studies[0]);
@@ -163,7 +163,7 @@ function drawCosts() {
 }
 
 function showTrust(found) {
-  say(byId("trusted"), found.missing ? `Nothing can be trusted yet: ${found.missing}.` : `${found.sentence}.`);
+  say(byId("trusted"), found.missing ? `Nothing can be trusted yet: ${found.missing}.` : sentence(found.sentence));
 }
 
 async function detail() {
@@ -174,7 +174,7 @@ async function detail() {
     showDetail(await get(study, "look", query));
   } catch (error) {
     if (error instanceof Refused && error.status === 401) throw error;
-    say(byId("detail-verdict"), `${error.message}.`);
+    say(byId("detail-verdict"), sentence(error.message));
   }
 }
 

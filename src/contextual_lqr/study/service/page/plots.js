@@ -52,6 +52,8 @@ export function clear(parent) {
   parent.replaceChildren();
 }
 
+const whole = [1, 2, 5].flatMap((k) => [...Array(8).keys()].map((e) => k * 10 ** e)).sort((a, b) => a - b);
+const across = (label) => axis(label, { size: 26, incrs: whole });
 const dots = (label, name) => ({
   label, stroke: colour(name), paths: () => null, value: (u, v) => tick(v),
   points: { show: true, size: 6, fill: colour(name), stroke: colour(name) },
@@ -75,7 +77,7 @@ export function costPlot(place, words, numbers, usual, odd, best) {
     height: 215,
     scales: { x: { time: false }, y: log ? { distr: 3 } : { range: (u, a, b) => [Math.min(0, a), b + 0.05 * (b - Math.min(0, a) || 1)] } },
     legend,
-    axes: [axis("episode", { size: 26 }), axis(log ? "cost, logarithmic" : "cost", { size: 50, values: ticks })],
+    axes: [across("episode"), axis(log ? "cost, logarithmic" : "cost", { size: 50, values: ticks })],
     series: [
       first("episode"),
       dots("cost", "accent"),
@@ -91,8 +93,8 @@ export function regretPlot(place, words, numbers, total) {
     height: 185,
     scales: { x: { time: false } },
     legend,
-    axes: [axis("episode", { size: 26 }), axis("regret, in all", { size: 50, values: ticks })],
-    series: [first("episode"), line("regret, as estimated now", "accent")],
+    axes: [across("episode"), axis("regret, in all", { size: 50, values: ticks })],
+    series: [first("episode"), line("regret, as estimated now", "accent", { points: { show: numbers.length < 2 } })],
   }), [numbers, total]);
 }
 
@@ -104,7 +106,7 @@ export function bandPlot(place, words, steps, one) {
     height: 160,
     legend: { show: false },
     scales: { x: { time: false } },
-    axes: [axis("step", { size: 26 }), axis(label, { size: 48, values: ticks })],
+    axes: [across("step"), axis(label, { size: 48, values: ticks })],
     series: [
       { label: "step" },
       line("low", ink, { width: 0 }),
@@ -123,7 +125,7 @@ export function gainPlot(place, words, steps, lines) {
     height: 160,
     scales: { x: { time: false } },
     legend,
-    axes: [axis("step", { size: 26 }), axis("gain", { size: 48, values: ticks })],
+    axes: [across("step"), axis("gain", { size: 48, values: ticks })],
     series: [first("step"), ...lines.map((one, k) => line(one.name, inks[k % inks.length]))],
   }), [steps, ...lines.map((one) => one.values)]);
 }

@@ -1,6 +1,6 @@
 // Whom to trust: a map over contexts, and one machine in detail.
 
-import { byId, contextText, fill, make, percent, say, short } from "./dom.js";
+import { byId, contextText, fill, make, percent, say, sentence, short } from "./dom.js";
 import { bandPlot, clear, gainPlot } from "./plots.js";
 
 const SIGNS = { trust: ["trust", "✓"], caution: ["caution", "!"], "do not use": ["refuse", "✕"] };
@@ -17,6 +17,7 @@ export function onChoice(context, axes) {
 
 export function showMap(found) {
   const table = byId("map");
+  byId("map-pair").hidden = Boolean(found.missing);
   if (found.missing) {
     map = null;
     table.replaceChildren();
@@ -30,7 +31,7 @@ export function showMap(found) {
   const trusted = all.filter((one) => one.verdict === "trust").length;
   const held = contextText(found.held, found.units);
   say(byId("map-words"), `${trusted} of ${all.length} machines on this map would be trusted`
-    + `${held ? `, all with ${held}` : ""}; after ${found.episodes.toLocaleString("en")} episodes.`);
+    + `${held ? `, all with ${held}` : ""}; after ${found.episodes.toLocaleString("en")} ${found.episodes === 1 ? "episode" : "episodes"}.`);
   if (!same) build(table);
   paint(table);
   if (!byId("axes").contains(document.activeElement)) buildAxes();
@@ -76,7 +77,11 @@ function paint(table) {
   }));
 }
 
-const cellText = (excess) => (excess !== null && excess < 1e-3 ? "<0.1%" : percent(excess).replaceAll(" ", ""));
+function cellText(excess) {
+  if (excess === null || excess > 10) return ">10×";
+  return excess < 1e-3 ? "<0.1%" : percent(excess).replaceAll(" ", "");
+}
+
 const cellAt = (table, k, j) => table.tBodies[0].rows[k].cells[j + 1];
 
 function at(k, j) {
@@ -146,7 +151,7 @@ export function showDetail(found, units) {
   say(byId("detail-title"), `${found.machine ? `${found.machine}: ` : ""}${contextText(found.context, units ?? map?.units)}`);
   selected = found.machine ? null : JSON.stringify(map ? ordered(found.context) : found.context);
   const [kind, sign] = SIGNS[found.verdict] ?? ["", ""];
-  fill(byId("detail-verdict"), found.missing ? [`${found.missing}.`] : [make("span", { class: `verdict ${kind}` }, `${sign} ${found.verdict}`), ` ${found.reason}.`]);
+  fill(byId("detail-verdict"), found.missing ? [sentence(found.missing)] : [make("span", { class: `verdict ${kind}` }, `${sign} ${found.verdict}`), ` ${found.reason}.`]);
   clear(byId("detail-plots"));
   if (found.missing) return;
   const facts = [
