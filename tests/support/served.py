@@ -14,10 +14,12 @@ from contextual_lqr.study.service.server import listening, server
 
 
 @contextmanager
-def served(studies: Mapping[str, Study], limits: Limits | None = None) -> Iterator[str]:
+def served(
+    studies: Mapping[str, Study], limits: Limits | None = None, port: int = 0
+) -> Iterator[str]:
     """The address of a service of these studies."""
     running = server(studies, limits=limits)
-    with listening("127.0.0.1", 0) as socket:
+    with listening("127.0.0.1", port) as socket:
         thread = threading.Thread(target=running.run, args=([socket],))
         thread.start()
         try:

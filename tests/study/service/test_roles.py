@@ -3,6 +3,7 @@
 import json
 import sqlite3
 from dataclasses import dataclass
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -21,7 +22,13 @@ CONTEXT = FLEET.sample_context(default_rng(0))
 EPISODE = {"states": [[0.0] * 4] * 3, "inputs": [[0.0] * 2] * 2}
 ABOUT = {"context": CONTEXT}
 RECORD = {"key": "k", **ABOUT, **EPISODE}
+WATCHED = ("overview", "costs", "theta", "trust", "alarm", "next", "map", "look", "events")
+ASKED = {"/look": f"/look?context={quote(json.dumps(CONTEXT))}", "/events": "/events?seconds=0"}
 NEEDS = {  # the least role, and what to send
+    "GET /": (None, None),
+    "GET /{study}": (None, None),
+    "GET /page/{name}": (None, None),
+    **{f"GET /api/{{study}}/{one}": ("watch", None) for one in WATCHED},
     "GET /health": (None, None),
     "GET /metrics": ("watch", None),
     "GET /api": ("watch", None),
@@ -50,6 +57,9 @@ class Served:
 
     def ask(self, method, path, body=None, role=None, **headers):
         path = path.replace("{study}", "fleet").replace("{id}", "0" * 16)
+        path = path.replace("{name}", "main.js")
+        for name, query in ASKED.items():
+            path = path.replace(name, query)
         return request(self.url, method, path, body, self.tokens.get(role, role), **headers)
 
 

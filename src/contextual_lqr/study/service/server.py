@@ -38,8 +38,9 @@ def server(
             "one first, with contextual-lqr study token create, or listen on 127.0.0.1",
         )
     require((tls_cert is None) == (tls_key is None), "TLS needs both a certificate and its key")
+    app = create_app(studies, limits)
     config = uvicorn.Config(
-        create_app(studies, limits),
+        app,
         ssl_certfile=tls_cert,
         ssl_keyfile=tls_key,
         log_level="warning",
@@ -54,7 +55,9 @@ def server(
         config.load()
     except OSError as error:
         raise InputError(f"TLS cannot begin with {tls_cert} and {tls_key}: {error}") from None
-    return uvicorn.Server(config)
+    running = uvicorn.Server(config)
+    app.state.ending = lambda: running.should_exit  # for those who listen to events
+    return running
 
 
 def listening(host: str, port: int) -> socket.socket:
