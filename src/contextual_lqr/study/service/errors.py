@@ -83,7 +83,8 @@ def install(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     def _http(request: Request, error: HTTPException) -> Answer:
         if error.status_code == 405:
-            allowed = ", ".join(methods(app, request.url.path))
+            named = (error.headers or {}).get("Allow", "")
+            allowed = ", ".join(methods(app, request.url.path)) or named
             return refused(405, f"this answers to {allowed}", Allow=allowed)
         return Answer({"error": str(error.detail)}, error.status_code, error.headers)
 
