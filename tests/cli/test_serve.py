@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from command import COMMAND
-from contextual_lqr import InputError, Study
+from contextual_lqr import InputError, Study, cli
 from contextual_lqr.cli.serve import _named, serve
-from contextual_lqr.cli.token import commands
 from contextual_lqr.fleets import chain
 from contextual_lqr.study.service.server import listening
 
@@ -43,7 +42,8 @@ def serving(*arguments: str) -> Iterator[tuple[Any, str]]:
 
 
 def token(store: str, *arguments: str, capsys: Any) -> str:
-    commands()([*arguments, "--store", store], result_action="return_value")
+    verb, *options = arguments
+    cli.main(["study", "token", verb, store, *options])
     return capsys.readouterr().out
 
 

@@ -28,10 +28,10 @@ from contextual_lqr.study.log import Episode, Log
 
 _KIND = "agent"
 _STRIDE = 256  # episodes after which a snapshot is left,
-_MANY = 16  # or which are folded at once: others will have to, so a snapshot is left, or looked for
+_MANY = 8  # or which are folded at once: others will have to, so a snapshot is left, or looked for
 _SIZE = 1 << 14  # bytes of a snapshot that one episode is worth: its cost stays in proportion
 _SOME = 1000  # episodes that are read at once
-_UNLABELLED = 1000  # machines without a label that are kept apart
+_UNLABELLED = 256  # machines without a label that are kept apart: their spread is then known to 5 %
 _FOLDING = threading.Lock()
 
 
@@ -49,6 +49,16 @@ def agent_from(content: bytes, name: str, own: dict[str, Any]) -> Agent:
     return agent
 
 
+def what_no_file_holds(agent: Agent) -> dict[str, Any]:
+    """What of an agent its file may not hold."""
+    return {
+        "context_map": agent.decoder.context_map,
+        "strategy": agent.strategy,
+        "beta": agent.beta if callable(agent.beta) else None,
+        "incumbent": agent.incumbent,
+    }
+
+
 class Learner:
     """An agent that has learnt the first `number` episodes of a log."""
 
@@ -62,6 +72,7 @@ class Learner:
         """With the last snapshot there is."""
         number, content = self._log.snapshot()
         self.agent = agent_from(content, self._log.name, self._own)
+        self._own = what_no_file_holds(self.agent)  # need not be made again
         self.number = self._snapshot = number
         self._size = len(content)
 

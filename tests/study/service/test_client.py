@@ -71,6 +71,7 @@ def test_every_answer_is_that_of_the_study_to_the_bit(both) -> None:
         at = first if "machine" not in options else plan.context
         with suppress(InputError):
             assert same(here.certify(at, **options), there.certify(at, **options))
+    assert here.description == there.description
     assert list(here.export()) == list(there.export())
     assert here.cost.Q.tobytes() == there.cost.Q.tobytes()
     assert here.decoder.estimate.tobytes() == there.decoder.estimate.tobytes()
@@ -165,6 +166,6 @@ def test_nothing_of_a_study_is_forgotten() -> None:
     inherited = {"open", "episode"}  # which is made of ask, tell and _twin
     public = {name for name in vars(Study) if not name.startswith("_")} - inherited
     assert public <= set(vars(StudyClient))
-    for name in public - {"decoder", "cost"}:
+    for name in public - {"decoder", "cost", "description"}:
         theirs, ours = (inspect.signature(getattr(one, name)) for one in (Study, StudyClient))
         assert ours == theirs

@@ -180,6 +180,12 @@ class StatusAnswer(BaseModel):
     machines: dict[str, int]
 
 
+class Description(BaseModel):
+    """The description that a study began with, as TOML."""
+
+    description: str | None
+
+
 class Forgotten(BaseModel):
     """How many asks were forgotten."""
 
