@@ -46,6 +46,8 @@ def serve(
     for one in store:
         name, url = _named(one)
         require(name not in addresses, f"two studies are named {name}: give each --store NAME=URL")
+        here = not url.startswith(("http://", "https://"))
+        require(here, f"{url} is served already: give the store itself")
         addresses[name] = url
     studies = {name: Study.open(address(url, must_exist=True)) for name, url in addresses.items()}
     running = server(studies, host, tls_cert, tls_key)

@@ -99,6 +99,8 @@ def revoke(store: Store, token: str, /, *, as_json: AsJson = False) -> None:
 
 @contextmanager
 def _tokens(store: str) -> Iterator[Tokens]:
+    here = not store.startswith(("http://", "https://"))
+    require(here, "tokens are made where the store is: give the file, or postgresql://...")
     log = Log(address(store, must_exist=True))
     try:
         require(log.found(), f"there is no study at {log.name}")
