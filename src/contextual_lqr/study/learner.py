@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from contextual_lqr.errors import InputError
@@ -24,7 +25,7 @@ from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.agent_file import FORMAT_VERSION, agent_state, restored
 from contextual_lqr.study.encoding import context_of, episode_of
-from contextual_lqr.study.log import Episode, Log
+from contextual_lqr.study.log import Episode, Log, StoreError
 
 _KIND = "agent"
 _STRIDE = 256  # episodes after which a snapshot is left,
@@ -85,7 +86,8 @@ class Learner:
         while self.number < told:
             self.fold(self._log.after(self.number, _SOME))
             if self.is_due(self.number, stride):
-                self.leave_snapshot()
+                with suppress(StoreError):  # it makes opening quick, and can wait: a disk is full
+                    self.leave_snapshot()
 
     def is_due(self, number: int, stride: int = _STRIDE) -> bool:
         """Whether a log of so many episodes has outgrown its last snapshot."""
