@@ -106,7 +106,7 @@ def test_what_cannot_be_served(store: str) -> None:
     ):
         with pytest.raises(InputError, match=said):
             serve(**{"store": [store]} | given)
-    with pytest.raises(InputError, match="cannot listen on 203.0.113.1, port 8123"):
+    with pytest.raises(InputError, match="cannot listen on 203"):
         listening("203.0.113.1", 8123)
 
 

@@ -23,7 +23,7 @@ def programs() -> Path:
 
 
 @contextmanager
-def server(folder: Path) -> Iterator[str]:
+def server(folder: Path, connections: int = 100) -> Iterator[str]:
     """The address of an empty database."""
     where = programs()
     user = pwd.getpwnam("postgres") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
@@ -45,7 +45,7 @@ def server(folder: Path) -> Iterator[str]:
         one.mkdir(exist_ok=True)
         os.chown(one, user.pw_uid, user.pw_gid)
     run("initdb", "-D", str(data), "-U", "clqr", "-A", "trust", "-E", "UTF8", "--no-sync")
-    options = f"-k {sockets} -c listen_addresses=''"
+    options = f"-k {sockets} -c listen_addresses='' -c max_connections={connections}"
     run("pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
     try:
         yield f"postgresql://clqr@/postgres?host={sockets}"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
-from typing import Any, Literal
+from collections.abc import Collection, Mapping, Sequence
+from typing import Literal
 
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.changing_machines import ChangingMachines
+from contextual_lqr.belief.episodes import Group
 from contextual_lqr.belief.factors import triangle
 from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.population import Population
@@ -40,12 +41,14 @@ class FleetMachines:
             self.given = ModelUncertainty(deviations).covariances
         self.store: MachineStore | None = None
         self.changing: ChangingMachines | None = None  # those whose context changes
+        self.most_unlabelled: int | None = None  # machines without a label to keep; else all
         self._population: Population | None = None
 
     def copy(self) -> FleetMachines:
         """The same, independent."""
         twin = object.__new__(FleetMachines)
         twin.given, twin.store, twin._population = self.given, self.store, self._population
+        twin.most_unlabelled = self.most_unlabelled
         twin.changing = None if self.changing is None else self.changing.copy()
         if twin.store is not None:
             twin.store = twin.store.copy()
@@ -82,9 +85,19 @@ class FleetMachines:
         """How many rows all of them have shown."""
         return 0 if self.store is None else self.store.rows
 
-    def add_episodes(self, context_map: ContextMap, *episodes: Any) -> None:
+    def add_episodes(
+        self,
+        context_map: ContextMap,
+        keys: Array,
+        groups: Sequence[Group],
+        labels: Sequence[str | None],
+        limit: float,
+    ) -> None:
         """Hold what each machine has shown in its episode, as `MachineStore` takes it."""
-        self._written(context_map).add_episodes(*episodes)
+        store, most = self._written(context_map), self.most_unlabelled
+        if most is not None and store.unlabelled >= most and not any(labels):
+            return
+        store.add_episodes(keys, groups, labels, limit)
 
     def add_table(self, table: StepTable, limit: float, changing: bool = False) -> None:
         """Hold what each machine has shown in a table; of rows beyond the limit, nothing.

@@ -61,6 +61,11 @@ class MachineStore:
     def __len__(self) -> int:
         return len(self._labels)
 
+    @property
+    def unlabelled(self) -> int:
+        """How many have no label."""
+        return len(self._labels) - len(self._places)
+
     def copy(self) -> MachineStore:
         """An independent store of the same machines."""
         twin = object.__new__(MachineStore)

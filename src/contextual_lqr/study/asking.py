@@ -7,11 +7,14 @@ at once do not all probe the same.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.lqr.problem import LinearSystem, Trajectory
@@ -40,34 +43,75 @@ def plan_beside(
     return planned(context, choice, estimate, bounds, rng, machine)
 
 
-def expected(decoder: Decoder, asks: Iterable[Ask]) -> Decoder:
+def expected(decoder: Decoder, asks: Sequence[Ask]) -> Decoder:
     """What will be known once these asks are told, if the machines do as is expected.
 
     Each plan is played on its machine as it is believed to be, with noise as it is believed to be,
     so that what is expected stays the same, and what is unknown shrinks where it is being probed.
     """
     twin = decoder.copy()
-    for ask in asks:
-        plan, x = plan_fields(ask.content, ask.context, f"ask {ask.key}")
-        context, rng = plan["context"], generator(ask.key)
-        G = decoder.context_map.matrix(context)
-        (machine_key,) = decoder.context_map.keys([context], G[None])
-        system = decoder.machine_at(G, machine_key, ask.machine).system
-        played = _imagined(system, plan["policy"].gains, plan["offsets"], x, rng)
-        if played is not None:
-            twin.update(context, played, ask.machine)
+    out = [_out(ask) for ask in asks]
+    contexts, context_map, store = [one.context for one in out], decoder.context_map, decoder.store
+    G = context_map.matrices(contexts)
+    keys = context_map.keys(contexts, G)
+    labels = [ask.machine for ask in asks]
+    own = [  # a label without data is that of a machine never seen
+        label if label and store is not None and store.place(label, key) is not None else None
+        for label, key in zip(labels, keys, strict=True)
+    ]
+    played = _imagined(decoder._belief(G, keys, own).system, out)
+    # What is expected to run away teaches nothing.
+    some = [k for k, one in enumerate(played) if one is not None]
+    twin.update_many(
+        [contexts[k] for k in some],
+        [one for one in played if one is not None],
+        [labels[k] for k in some],
+    )
     return twin
 
 
-def _imagined(
-    system: LinearSystem, gains: Any, offsets: Any, x: Any, rng: np.random.Generator
-) -> Trajectory | None:
+class _Out(NamedTuple):
+    """What an ask is playing, from where, and with which noise it is imagined."""
+
+    context: Any
+    start: Float[Array, " d"]
+    gains: Float[Array, "steps m d"]
+    offsets: Float[Array, "steps m"]
+    low: Float[Array, " m"]
+    high: Float[Array, " m"]
+    noise: Float[Array, "steps d"]
+
+
+def _out(ask: Ask) -> _Out:
+    return _read(ask.key, ask.context, bytes(ask.content))
+
+
+@lru_cache(256)
+def _read(key: str, context: str, content: bytes) -> _Out:
+    plan, start = plan_fields(content, context, f"ask {key}")
+    gains = plan["policy"].gains
+    none = np.full(gains.shape[1], np.inf)
+    low, high = plan["input_bounds"] or (-none, none)
+    noise = generator(key).standard_normal((len(gains), len(start)))
+    return _Out(plan["context"], start, gains, plan["offsets"], low, high, noise)
+
+
+def _imagined(systems: LinearSystem, out: Sequence[_Out]) -> list[Trajectory | None]:
+    """Each plan played on its machine; None for one that runs away."""
+    x, gains, offsets, low, high, noise = (
+        np.stack(each) for each in list(zip(*out, strict=True))[1:]
+    )
+    noise = noise @ systems.noise_factor.swapaxes(-1, -2)
     states, inputs = [x], []
-    noise = rng.standard_normal((len(gains), len(x))) @ system.noise_factor.T
     with np.errstate(over="ignore", invalid="ignore"):
-        for K, offset, w in zip(gains, offsets, noise, strict=True):
-            inputs.append(K @ states[-1] + offset)
-            states.append(system.A @ states[-1] + system.B @ inputs[-1] + w)
-    if not (np.isfinite(states).all() and np.isfinite(inputs).all()):
-        return None  # it is expected to run away: nothing is to be learnt from that
-    return Trajectory(np.array(states), np.array(inputs))
+        for step in range(gains.shape[1]):
+            u = (gains[:, step] @ x[..., None])[..., 0] + offsets[:, step]
+            u = np.clip(u, low, high)
+            x = (systems.A @ x[..., None] + systems.B @ u[..., None])[..., 0] + noise[:, step]
+            states.append(x)
+            inputs.append(u)
+    X, U = np.stack(states, 1), np.stack(inputs, 1)
+    finite = np.isfinite(X).all((1, 2)) & np.isfinite(U).all((1, 2))
+    return [
+        Trajectory(one, its) if good else None for one, its, good in zip(X, U, finite, strict=True)
+    ]

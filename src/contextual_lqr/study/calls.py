@@ -27,7 +27,7 @@ TOKEN = "CONTEXTUAL_LQR_TOKEN"  # where a token may be, if none is given
 _HERE = ("localhost", "127.0.0.1", "::1")
 _ONCE = 60.0  # seconds in which an answer must begin
 _AGAIN = (429, 502, 503, 504)  # what may be better a little later
-_LONGEST = 5.0  # seconds between two tries at most
+_LONGEST = 2.0  # seconds between two tries at most
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.study import encoding
 from contextual_lqr.study.calls import Service
-from contextual_lqr.study.learner import Learner
+from contextual_lqr.study.learner import agent_from
 from contextual_lqr.study.records import Asked, StudyStatus, Told
 from contextual_lqr.study.refusals import as_key, own_parts
 from contextual_lqr.study.study import LEASE, Study
@@ -159,7 +159,7 @@ class StudyClient(Study):
 
     def _agent(self) -> Agent:
         content = self._service.call("GET", "/agent").content
-        return Learner(0, content, self._service.name, self._own).agent
+        return agent_from(content, self._service.name, self._own)
 
     def _twin(self, rng: np.random.Generator) -> Agent:
         """The agent as it is now, for one episode, with random numbers of its own."""

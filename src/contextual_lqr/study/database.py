@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from contextual_lqr.errors import ContextualLQRError, InputError
-from contextual_lqr.study.schema import sql
+from contextual_lqr.study.queue import in_turn
+from contextual_lqr.study.schema import postgresql, sql, sqlite
 
 _PATIENCE = 60.0  # seconds that a writer waits for another one
 _MEMORY = (None, "", ":memory:")
@@ -15,6 +17,10 @@ _MEMORY = (None, "", ":memory:")
 
 class StoreError(ContextualLQRError):
     """The database cannot be read or written; nothing was changed by the call."""
+
+
+class Taken(StoreError):
+    """There is a row of this key already."""
 
 
 class Database:
@@ -32,12 +38,15 @@ class Database:
         if address.drivername == "postgresql":
             address = address.set(drivername="postgresql+psycopg")
         self.is_sqlite = str(address.drivername).startswith("sqlite")
+        self._queue: Path | None = None
         options: dict[str, Any] = {"pool_timeout": _PATIENCE}
         if self.is_sqlite:
             options["connect_args"] = {"timeout": _PATIENCE, "check_same_thread": False}
             options["poolclass"] = sql.pool.QueuePool
             if address.database in _MEMORY:  # there is only one connection, for one at a time
                 options |= {"pool_size": 1, "max_overflow": 0}
+            elif not address.database.startswith("file:"):
+                self._queue = Path(f"{address.database}-queue")
         try:
             self._engine = sql.create_engine(address, pool_pre_ping=True, **options)
         except (ImportError, sql.exc.NoSuchModuleError) as error:
@@ -49,24 +58,36 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Any]:
         """A transaction: all of it is on the disk when the block is left, or, if it fails, none."""
-        with self.reporting(), self._engine.begin() as now:
+        with self.reporting(), in_turn(self._queue, _PATIENCE), self._engine.begin() as now:
             yield now
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
-        """A connection that sees one state of the database, and changes nothing."""
+        """A connection that changes nothing; each statement sees one state of the database."""
         with self.reporting(), self._engine.connect() as now:
-            yield now.execution_options(clqr_reads=True)
+            if self.is_sqlite:
+                yield now.execution_options(clqr_reads=True)
+            else:  # without round trips to begin and to end
+                yield now.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
     def reporting(self) -> Iterator[None]:
         """What the database refuses, as a sentence."""
         try:
             yield
+        except sql.exc.IntegrityError as error:
+            raise Taken(f"the store at {self.name} has this already") from error
+        except TimeoutError as error:
+            raise StoreError(f"the store at {self.name} cannot be used: {error}") from error
         except sql.exc.SQLAlchemyError as error:
             cause = getattr(error, "orig", None) or error
             reason = str(cause).strip().splitlines()[0] if str(cause).strip() else repr(cause)
             raise StoreError(f"the store at {self.name} cannot be used: {reason}") from error
+
+    def insert_new(self, table: Any, row: dict[str, Any]) -> Any:
+        """The statement that adds a row, unless there is one of its key."""
+        dialect = sqlite if self.is_sqlite else postgresql
+        return dialect.insert(table).values(row).on_conflict_do_nothing()
 
     def tidy(self) -> None:
         """SQLite: move what is in the write-ahead log to where it belongs."""

@@ -1,13 +1,19 @@
 """The belief of a study: an agent, folded over the log's episodes in their order.
 
 Two readers of the same log hold the same agent bit for bit, whichever snapshot they began with: a
-snapshot is the agent's file, and a resumed agent goes on as if it had never stopped. What cannot be
-learnt from (which `tell` refuses, so that another release must have written it) is counted, and
-left out by every reader alike.
+snapshot is the agent's file, and a resumed agent goes on as if it had never stopped. Whoever is far
+behind begins with the last snapshot again, and whoever folds many episodes leaves one, so that of
+many processes few fold. What cannot be learnt from (which `tell` refuses, so that another release
+must have written it) is counted, and left out by every reader alike.
+
+A snapshot must not grow with the number of episodes. What an agent keeps of them is bounded, but
+where machines are kept apart an episode without a label is another machine: of these, as many are
+kept apart as are needed to know how machines differ, and later ones teach the law alone.
 """
 
 from __future__ import annotations
 
+import threading
 import warnings
 from collections.abc import Iterable
 from typing import Any
@@ -18,9 +24,15 @@ from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.agent_file import FORMAT_VERSION, agent_state, restored
 from contextual_lqr.study.encoding import context_of, episode_of
-from contextual_lqr.study.log import Episode
+from contextual_lqr.study.log import Episode, Log
 
 _KIND = "agent"
+_STRIDE = 256  # episodes after which a snapshot is left,
+_MANY = 16  # or which are folded at once: others will have to, so a snapshot is left, or looked for
+_SIZE = 1 << 14  # bytes of a snapshot that one episode is worth: its cost stays in proportion
+_SOME = 1000  # episodes that are read at once
+_UNLABELLED = 1000  # machines without a label that are kept apart
+_FOLDING = threading.Lock()
 
 
 def agent_bytes(agent: Agent) -> bytes:
@@ -28,29 +40,67 @@ def agent_bytes(agent: Agent) -> bytes:
     return packed(_KIND, FORMAT_VERSION, *agent_state(agent))
 
 
+def agent_from(content: bytes, name: str, own: dict[str, Any]) -> Agent:
+    """The agent of such bytes, given what they cannot hold; `name` says where they are from."""
+    state, arrays = unpacked(content, _KIND, FORMAT_VERSION, name)
+    agent = restored(Agent, state, arrays, name, **own)
+    if agent.decoder._machines is not None:
+        agent.decoder._machines.most_unlabelled = _UNLABELLED
+    return agent
+
+
 class Learner:
     """An agent that has learnt the first `number` episodes of a log."""
 
-    def __init__(self, number: int, content: bytes, name: str, own: dict[str, Any]) -> None:
-        state, arrays = unpacked(content, _KIND, FORMAT_VERSION, name)
-        self.agent = restored(Agent, state, arrays, name, **own)
-        self.number, self.snapshot, self.unusable = number, number, 0
+    agent: Agent
+
+    def __init__(self, log: Log, own: dict[str, Any]) -> None:
+        self._log, self._own, self.unusable = log, own, 0
+        self._begin()
+
+    def _begin(self) -> None:
+        """With the last snapshot there is."""
+        number, content = self._log.snapshot()
+        self.agent = agent_from(content, self._log.name, self._own)
+        self.number = self._snapshot = number
+        self._size = len(content)
+
+    def catch_up(self) -> None:
+        """Learn what was told since, by whomever."""
+        told, self._snapshot = self._log.progress()
+        if self._snapshot >= self.number + _MANY:
+            self._begin()
+        stride = _MANY if told >= self.number + _MANY else _STRIDE
+        while self.number < told:
+            self.fold(self._log.after(self.number, _SOME))
+            if self.is_due(self.number, stride):
+                self.leave_snapshot()
+
+    def is_due(self, number: int, stride: int = _STRIDE) -> bool:
+        """Whether a log of so many episodes has outgrown its last snapshot."""
+        stride = max(stride, self._size // _SIZE)
+        if number >= self._snapshot + stride:
+            _, self._snapshot = self._log.progress()
+        return number >= self._snapshot + stride
+
+    def leave_snapshot(self) -> None:
+        """Of the agent as it is now."""
+        content = agent_bytes(self.agent)
+        self._log.add_snapshot(self.number, content)
+        self._snapshot, self._size = self.number, len(content)
 
     def fold(self, episodes: Iterable[Episode]) -> None:
         """Learn what comes next, in order."""
-        for one in episodes:
-            assert one.number == self.number + 1
-            try:
-                with warnings.catch_warnings():  # the one who told it was warned
-                    warnings.simplefilter("ignore", UserWarning)
+        # Filters of warnings are those of all threads.
+        with _FOLDING, warnings.catch_warnings():  # the one who told it was warned
+            warnings.simplefilter("ignore", UserWarning)
+            for one in episodes:
+                assert one.number == self.number + 1
+                try:
                     self.agent.tell(context_of(one.context), _episode(one), one.machine)
-            except InputError:
-                self.unusable += 1
-            self.number = one.number
-
-    def content(self) -> bytes:
-        """The agent as it is now, for a snapshot."""
-        return agent_bytes(self.agent)
+                except InputError:
+                    self.unusable += 1
+                self.number = one.number
 
 
 def _episode(one: Episode) -> Trajectory:

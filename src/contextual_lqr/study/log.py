@@ -2,7 +2,8 @@
 
 An episode's number is given under a lock that is held until its commit, so that whoever sees number
 n sees all before it: the order in which episodes are folded is the same for every reader. A key is
-written once; the same episode under the same key is the one that is there.
+written once; the same episode under the same key is the one that is there. How an episode is added
+is in `appending.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,10 @@ from typing import Any
 
 from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.study import schema
+from contextual_lqr.study.appending import append
 from contextual_lqr.study.database import Database, StoreError
 from contextual_lqr.study.migrations import migrate
-from contextual_lqr.study.schema import SCHEMA, UNLABELLED, sql
+from contextual_lqr.study.schema import SCHEMA, sql
 
 __all__ = ["Ask", "Episode", "Log", "Machine", "StoreError"]
 
@@ -110,29 +112,15 @@ class Log:
 
     def append(self, episode: Episode) -> tuple[int, bool]:
         """Add an episode, whatever its number; its number in the log, and whether it is new."""
-        with self.database.writing() as now:
-            # Whoever tells waits here until the one before has committed.
-            version = sql.select(schema.study.c.schema_version).with_for_update()
-            self._require_read(now.execute(version).scalar_one())
-            same = sql.select(_episodes).where(_episodes.c.key == episode.key)
-            if (known := now.execute(same).first()) is not None:
-                _require_equal(Episode(**known._mapping), episode)
-                return int(known.number), False
-            last = now.execute(sql.select(sql.func.max(_episodes.c.number))).scalar()
-            number = int(last or 0) + 1
-            now.execute(sql.insert(_episodes).values({**vars(episode), "number": number}))
-            if episode.ask is not None:
-                answered = (_asks.c.key == episode.ask) & _asks.c.told.is_(None)
-                now.execute(sql.update(_asks).where(answered).values(told=number))
-            self._count(now, episode)
+        if (number := append(self.database, vars(episode))) is not None:
             return number, True
-
-    def _count(self, now: Any, episode: Episode) -> None:
-        table, name = schema.machines, episode.machine or UNLABELLED
-        last = {"context": episode.context, "last_told_at": episode.told_at}
-        more = sql.update(table).where(table.c.machine == name)
-        if not now.execute(more.values(episodes=table.c.episodes + 1, **last)).rowcount:
-            now.execute(sql.insert(table).values(machine=name, episodes=1, **last))
+        version = sql.select(schema.study.c.schema_version)
+        same = sql.select(_episodes).where(_episodes.c.key == episode.key)
+        with self.database.reading() as now:
+            self._require_read(now.execute(version).scalar_one())
+            known = Episode(**now.execute(same).one()._mapping)
+        _require_equal(known, episode)
+        return known.number, False
 
     def after(self, number: int, most: int = 10_000) -> list[Episode]:
         """The episodes that follow this one, in order, at most so many."""
@@ -150,8 +138,14 @@ class Log:
 
     def count(self) -> int:
         """How many episodes there are."""
+        return self.progress()[0]
+
+    def progress(self) -> tuple[int, int]:
+        """How many episodes there are, and how many of them the last snapshot has learnt."""
+        last = sql.select(sql.func.max(_snapshots.c.number)).scalar_subquery()
         with self.database.reading() as now:
-            return int(now.execute(sql.select(sql.func.max(_episodes.c.number))).scalar() or 0)
+            row = now.execute(sql.select(schema.study.c.episodes, last)).one()
+        return int(row[0]), int(row[1] or 0)
 
     def machines(self) -> list[Machine]:
         """How often each machine has told, by its label."""
@@ -164,12 +158,9 @@ class Log:
     def add_ask(self, ask: Ask) -> bool:
         """Add an ask, unless its key is there already; whether it is new."""
         came = sql.select(sql.func.min(_episodes.c.number)).where(_episodes.c.ask == ask.key)
+        row = {**vars(ask), "told": came.scalar_subquery()}
         with self.database.writing() as now:
-            if now.execute(sql.select(_asks.c.key).where(_asks.c.key == ask.key)).first():
-                return False
-            row = {**vars(ask), "told": now.execute(came).scalar()}
-            now.execute(sql.insert(_asks).values(row))
-            return True
+            return bool(now.execute(self.database.insert_new(_asks, row)).rowcount)
 
     def ask(self, key: str) -> Ask | None:
         """The ask of this key."""
@@ -206,12 +197,11 @@ class Log:
 
     def add_snapshot(self, number: int, content: bytes) -> None:
         """Add a snapshot, unless there is one; those between it and the first are not needed."""
+        row = {"number": number, "content": content}
         with self.database.writing() as now:
-            here = sql.select(_snapshots.c.number).where(_snapshots.c.number >= number)
-            if now.execute(here).first() is None:
-                now.execute(sql.insert(_snapshots).values(number=number, content=content))
-                between = (_snapshots.c.number > 0) & (_snapshots.c.number < number)
-                now.execute(sql.delete(_snapshots).where(between))
+            now.execute(self.database.insert_new(_snapshots, row))
+            between = (_snapshots.c.number > 0) & (_snapshots.c.number < number)
+            now.execute(sql.delete(_snapshots).where(between))
 
     def compact(self, before: float) -> int:
         """Forget asks that were told, or are late since before a time; how many that were."""

@@ -27,11 +27,13 @@ def migrate(now: Any, version: int) -> None:
 
 
 def _counted_and_marked(now: Any) -> None:
-    """1 to 2: costs and steps of episodes, asks that are told, machines, tokens.
+    """1 to 2: costs and steps of episodes, asks that are told, counts, machines, tokens.
 
     Spelt out, not taken from `schema.py`, where later schemas are.
     """
     for statement in (
+        "ALTER TABLE clqr_study ADD COLUMN episodes INTEGER NOT NULL DEFAULT 0",
+        "UPDATE clqr_study SET episodes = (SELECT COUNT(*) FROM clqr_episodes)",
         "ALTER TABLE clqr_episodes ADD COLUMN cost FLOAT",
         "ALTER TABLE clqr_episodes ADD COLUMN steps INTEGER NOT NULL DEFAULT 0",
         "ALTER TABLE clqr_asks ADD COLUMN told INTEGER",

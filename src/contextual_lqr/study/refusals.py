@@ -10,7 +10,7 @@ from contextual_lqr.checks import require, shown
 from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.agent_file import agent_state
-from contextual_lqr.study.learner import Learner, agent_bytes
+from contextual_lqr.study.learner import agent_bytes, agent_from
 from contextual_lqr.study.log import Log
 
 _OWN = ("context_map", "strategy", "beta", "incumbent")
@@ -53,7 +53,7 @@ def require_usable(agent: Agent, context: Any, trajectory: Trajectory) -> None:
 def require_same(agent: Agent, store: Log) -> None:
     """Refuse a study that began with another agent; their random numbers may differ."""
     first, ours = (
-        Learner(0, content, store.name, what_no_file_holds(agent)).agent
+        agent_from(content, store.name, what_no_file_holds(agent))
         for content in (store.snapshot(0)[1], agent_bytes(agent))
     )
     (state, arrays), (its, its_arrays) = agent_state(first), agent_state(ours)

@@ -18,6 +18,7 @@ from contextual_lqr.errors import MissingExtraError
 
 try:
     import sqlalchemy as sql
+    from sqlalchemy.dialects import postgresql, sqlite
 except ImportError:
     raise MissingExtraError("SQLAlchemy", "study") from None
 
@@ -27,8 +28,10 @@ __all__ = [
     "asks",
     "episodes",
     "machines",
+    "postgresql",
     "snapshots",
     "sql",
+    "sqlite",
     "study",
     "tables",
     "tokens",
@@ -45,6 +48,9 @@ study = sql.Table(
     sql.Column("id", sql.Integer, primary_key=True, autoincrement=False),
     sql.Column("schema_version", sql.Integer, nullable=False),
     sql.Column("description", sql.Text),
+    # The number of the last one: whoever tells counts here first, and holds the row until it has
+    # committed, so that whoever sees number n sees all before it.
+    sql.Column("episodes", sql.Integer, nullable=False, server_default="0"),
 )
 episodes = sql.Table(
     "clqr_episodes",

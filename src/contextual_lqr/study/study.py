@@ -46,7 +46,6 @@ from contextual_lqr.study.refusals import (
 from contextual_lqr.study.wire import exported
 
 LEASE = 3600.0
-_SNAPSHOT = 500  # episodes that are folded at most when a study is opened
 _OUT = 64  # asks that a plan accounts for at most, the latest
 
 
@@ -133,9 +132,9 @@ class Study(Displayed):
             store.create(agent_bytes(agent), text)
         if agent is not None:
             require_same(agent, store)
-        study = cls(store, Learner(*store.snapshot(), store.name, own_parts(own, agent)))
-        study._catch_up()
-        return study
+        learner = Learner(store, own_parts(own, agent))
+        learner.catch_up()
+        return cls(store, learner)
 
     # -- one episode -------------------------------------------------------------------------------
 
@@ -174,14 +173,14 @@ class Study(Displayed):
         Asked
             What to play.
         """
-        key = uuid.uuid4().hex if key is None else as_key(key)
+        named, key = key is not None, uuid.uuid4().hex if key is None else as_key(key)
         require(0 < lease < np.inf, f"lease must be a number of seconds, not {lease!r}")
         text = encoding.context_text(context)
         require_labels(machine=machine, worker=worker)
-        if (before := self._log.ask(key)) is not None:
+        if named and (before := self._log.ask(key)) is not None:
             return self._asked_before(before, text, machine)
         with self._lock:
-            self._catch_up()
+            self._learner.catch_up()
             agent = self._learner.agent
             begin = agent.start if start is None else as_state(start, agent.cost.state_size)
             now = time.time()
@@ -244,7 +243,11 @@ class Study(Displayed):
         name = encoding.episode_key(text, machine, content) if key is None else as_key(key)
         cost = encoding.cost_and_steps(trajectory, self.cost)
         told = log.Episode(0, name, ask, machine, text, content, worker, time.time(), *cost)
-        return Told(*self._log.append(told))
+        number, new = self._log.append(told)
+        if self._learner.is_due(number):
+            with self._lock, suppress(log.StoreError):  # it is told; this can wait
+                self._learner.catch_up()
+        return Told(number, new)
 
     @contextmanager
     def episode(
@@ -280,7 +283,7 @@ class Study(Displayed):
     def decoder(self) -> Decoder:
         """What all that is in the log says of Θ; a twin, which learns nothing more by itself."""
         with self._lock:
-            self._catch_up()
+            self._learner.catch_up()
             return self._learner.agent.decoder.copy()
 
     @property
@@ -291,7 +294,7 @@ class Study(Displayed):
     def controller(self, context: Any, machine: str | None = None) -> LinearPolicy:
         """The policy of what is believed now, for a machine that need never have been tried."""
         with self._lock:
-            self._catch_up()
+            self._learner.catch_up()
             found: LinearPolicy = self._learner.agent.controller(context, machine)
         return found
 
@@ -304,7 +307,7 @@ class Study(Displayed):
     def status(self) -> StudyStatus:
         """How the study stands."""
         with self._lock:
-            self._catch_up()
+            self._learner.catch_up()
             decoder = self._learner.agent.decoder
             rows, repeats = decoder.rows, decoder.repeats
         now, asks = time.time(), self._log.open_asks()
@@ -342,8 +345,8 @@ class Study(Displayed):
     def compact(self) -> int:
         """Write a snapshot, and forget asks that are told or a week late; how many that were."""
         with self._lock:
-            self._catch_up()
-            self._log.add_snapshot(self._learner.number, self._learner.content())
+            self._learner.catch_up()
+            self._learner.leave_snapshot()
         return self._log.compact(time.time() - 7 * 24 * 3600)
 
     def close(self) -> None:
@@ -362,15 +365,6 @@ class Study(Displayed):
         return {"store": self._log.name, **learnt}
 
     # -- inside ------------------------------------------------------------------------------------
-
-    def _catch_up(self) -> None:
-        """Learn what others have told since; whoever folds many leaves a snapshot."""
-        learner = self._learner
-        while some := self._log.after(learner.number):
-            learner.fold(some)
-            if learner.number - learner.snapshot >= _SNAPSHOT:
-                self._log.add_snapshot(learner.number, learner.content())
-                learner.snapshot = learner.number
 
     def _twin(self, rng: np.random.Generator) -> Agent:
         """The agent as it is now, for one episode, with random numbers of its own."""

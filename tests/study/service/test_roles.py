@@ -179,8 +179,9 @@ def test_where_nobody_made_tokens_only_this_host_gets_in(tmp_path) -> None:
         made = request(url, "POST", "/api/fleet/tokens", {"role": "watch"})
         assert made.code == 200
         assert request(url, "GET", path).code == 401  # from the first token on
-    with pytest.raises(InputError, match="under a name"):
-        create_app({"../x": study})
+    for name in ("../x", "", "x" * 65, "metrics"):
+        with pytest.raises(InputError, match="under a name"):
+            create_app({name: study})
 
 
 def test_pages_of_other_origins_get_nothing(service) -> None:

@@ -20,6 +20,8 @@ from contextual_lqr.study.service.limits import Limits
 from contextual_lqr.study.service.metrics import Metrics
 from contextual_lqr.study.study import Study
 
+_OURS = ("api", "health", "metrics", "page")  # which are paths of the service itself
+
 
 def create_app(studies: Mapping[str, Study], limits: Limits | None = None) -> FastAPI:
     """The service of these studies, each under its name; they are closed when it ends.
@@ -29,9 +31,9 @@ def create_app(studies: Mapping[str, Study], limits: Limits | None = None) -> Fa
     """
     for name in studies:
         require(
-            STUDY_NAME.fullmatch(name),
-            f"a study is served under a name of up to 64 letters, digits, - and _, not "
-            f"{shown(name)}",
+            STUDY_NAME.fullmatch(name) and name not in _OURS,
+            "a study is served under a name of up to 64 letters, digits, - and _, but not "
+            f"{', '.join(_OURS)}; {shown(name)} is none",
         )
     limits = limits or Limits()
 
@@ -48,6 +50,7 @@ def create_app(studies: Mapping[str, Study], limits: Limits | None = None) -> Fa
         version=version("contextual-lqr"),
         docs_url=None,  # they would load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
         responses=errors.RESPONSES,
     )

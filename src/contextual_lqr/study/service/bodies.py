@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from contextual_lqr.study.tokens import Role
 
@@ -27,6 +27,11 @@ def _shallow(value: Any) -> Any:
         if depth > _DEPTH:
             raise ValueError(f"it is nested more than {_DEPTH} deep")
     return value
+
+
+def _whole(value: Any) -> Any:
+    """JSON has one kind of number: 200.0 is as whole as 200."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 Context = Annotated[Any, AfterValidator(_shallow), Field(description="The machine's context.")]
@@ -89,7 +94,7 @@ class CertifyBody(MachineBody):
 
     beta: str | float | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
-    draws: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    draws: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=10_000)] | None = None
     bounds: bool | None = None
     noise: Matrix | None = None
     input_bounds: Annotated[list[Vector], Field(min_length=2, max_length=2)] | None = None

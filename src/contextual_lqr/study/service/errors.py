@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -36,8 +37,12 @@ _WHY = {
     500: "A fault of the program.",
     503: "The store cannot be used at present; nothing was changed.",
 }
-RESPONSES: dict[int | str, dict[str, Any]] = {
-    code: {"model": Refusal, "description": why} for code, why in _WHY.items()
+RESPONSES: dict[int | str, dict[str, Any]] = {  # JSON, whatever a route answers otherwise
+    code: {
+        "description": why,
+        "content": {"application/json": {"schema": Refusal.model_json_schema()}},
+    }
+    for code, why in _WHY.items()
 }
 
 
@@ -76,8 +81,22 @@ def install(app: FastAPI) -> None:
         return refused(422, sentence(error))
 
     @app.exception_handler(HTTPException)
-    def _http(_: Request, error: HTTPException) -> Answer:
+    def _http(request: Request, error: HTTPException) -> Answer:
+        if error.status_code == 405:
+            named = (error.headers or {}).get("Allow", "")
+            allowed = ", ".join(methods(app, request.url.path)) or named
+            return refused(405, f"this answers to {allowed}", Allow=allowed)
         return Answer({"error": str(error.detail)}, error.status_code, error.headers)
+
+
+def methods(app: FastAPI, path: str) -> list[str]:
+    """All that a path answers to; a router names those of one route only."""
+    return sorted(
+        method.upper()
+        for template, operations in app.openapi()["paths"].items()
+        if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", template), path)
+        for method in operations
+    )
 
 
 def sentence(error: RequestValidationError) -> str:

@@ -111,7 +111,7 @@ def agent(caller: Machine) -> Response:
     """What was learnt, as the file that `Agent.load` reads."""
     study = caller.study
     with study._lock:
-        study._catch_up()
+        study._learner.catch_up()
         return Numbers(agent_bytes(study._learner.agent))
 
 

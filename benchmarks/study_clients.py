@@ -1,0 +1,155 @@
+"""A hundred clients at once: how quickly a study answers, and Optuna's storages beside it.
+
+Every client is a process with a study of its own on one store; it asks, plays nothing, and tells an
+episode that was simulated before. Optuna's does the same with its trials: `ask`, two numbers
+suggested, `tell`. Its sampler draws at random, which is the quickest it has.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from contextual_lqr import Agent, LinearPolicy, Study, simulate
+from contextual_lqr.fleets import chain, true_system
+
+Client = Callable[[str, int, int], Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]]
+FLEET = chain(2)
+AGENT = Agent(FLEET.context_map, FLEET.cost, FLEET.start, noise_level=FLEET.noise_level)
+
+
+def ours(url: str, seed: int, count: int) -> Iterator[tuple[Any, Any]]:
+    """Ask and tell, as two functions, once for every episode."""
+    rng = np.random.default_rng(seed)
+    context, machine = FLEET.sample_context(rng), f"M-{seed}"
+    system, steps = true_system(FLEET, context), FLEET.cost.horizon - 1
+    with Study.open(url) as study:
+        yield lambda: None, lambda _: None
+        for _ in range(count):
+            gains = 0.1 * rng.normal(size=(steps, FLEET.cost.input_size, FLEET.cost.state_size))
+            played = simulate(LinearPolicy(gains), system, FLEET.start, rng)
+            yield (
+                lambda: study.ask(context, machine),
+                lambda plan, played=played: study.tell(plan, played),
+            )
+
+
+def optunas(url: str, seed: int, count: int) -> Iterator[tuple[Any, Any]]:
+    """The same of trials."""
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    storage = (
+        optuna.storages.GrpcStorageProxy(host="127.0.0.1", port=int(url.rsplit(":", 1)[1]))
+        if url.startswith("grpc")
+        else optuna.storages.RDBStorage(url, options, skip_compatibility_check=True)
+    )
+    study = optuna.load_study(
+        study_name="fleet", storage=storage, sampler=optuna.samplers.RandomSampler(seed)
+    )
+
+    def ask() -> Any:
+        trial = study.ask()
+        trial.suggest_float("a", -1, 1)
+        trial.suggest_float("b", -1, 1)
+        return trial
+
+    yield lambda: None, lambda _: None
+    for k in range(count):
+        yield ask, lambda trial, k=k: study.tell(trial, 1e-3 * seed + k)
+
+
+def _runs(client: Client, url: str, seed: int, count: int, ready: Any, go: Any, out: Any) -> None:
+    times, errors = [], []
+    for begun, (ask, tell) in enumerate(client(url, seed, count)):
+        if not begun:
+            ready.release()
+            go.wait()
+            continue
+        try:
+            start = time.perf_counter()
+            asked = ask()
+            between = time.perf_counter()
+            tell(asked)
+            times.append((between - start, time.perf_counter() - between))
+        except Exception as error:
+            errors.append(repr(error))
+    out.put((times, errors))
+
+
+def at_once(client: Client, url: str, clients: int, episodes: int) -> dict[str, Any]:
+    """Rates and latencies of so many clients, each with so many episodes."""
+    fork = multiprocessing.get_context("fork")
+    ready, go, out = fork.Semaphore(0), fork.Event(), fork.Queue()
+    workers = [
+        fork.Process(target=_runs, args=(client, url, k, episodes, ready, go, out))
+        for k in range(clients)
+    ]
+    for one in workers:
+        one.start()
+    for _ in workers:
+        ready.acquire()
+    start = time.perf_counter()
+    go.set()
+    answers = [out.get() for _ in workers]
+    elapsed = time.perf_counter() - start
+    for one in workers:
+        one.join()
+    times = np.array([pair for some, _ in answers for pair in some])
+    errors = [one for _, some in answers for one in some]
+    return {
+        "episodes": len(times),
+        "errors": errors,
+        "rate": len(times) / elapsed,
+        "ask": times[:, 0],
+        "tell": times[:, 1],
+    }
+
+
+def lost_or_doubled(url: str, expected: int) -> int:
+    """How many episodes the study has too few or too many, or learnt too few or too many of."""
+    with Study.open(url) as study:
+        keys = [one.key for one in study._log.episodes()]
+        learnt = study.decoder.episodes
+    return abs(len(set(keys)) - expected) + len(keys) - len(set(keys)) + abs(learnt - expected)
+
+
+@contextmanager
+def database(kind: str) -> Iterator[str]:
+    """The address of an empty one."""
+    with tempfile.TemporaryDirectory() as folder:
+        if kind == "SQLite":
+            yield f"sqlite:///{folder}/fleet.db"
+            return
+        from postgres import server  # of tests/support
+
+        os.chmod(folder, 0o755)
+        with server(Path(folder), connections=250) as url:
+            yield url
+
+
+def compare(kind: str, clients: int, episodes: int) -> dict[str, dict[str, Any]]:
+    """Ours and Optuna's, one after the other, on a store of this kind."""
+    import optuna
+
+    found = {}
+    with database(kind) as url:
+        Study.open(url, AGENT).close()
+        found["ours"] = at_once(ours, url, clients, episodes)
+        found["ours"]["lost"] = lost_or_doubled(url, clients * episodes)
+    with database(kind) as url:
+        url = url.replace("postgresql:", "postgresql+psycopg:")
+        study = optuna.create_study(study_name="fleet", storage=url)
+        found["Optuna's"] = at_once(optunas, url, clients, episodes)
+        study = optuna.load_study(study_name="fleet", storage=url)
+        found["Optuna's"]["lost"] = abs(len(study.trials) - clients * episodes)
+    return found

@@ -1,0 +1,54 @@
+"""A line in which all threads and processes stand that write to one file, first come, first served.
+
+SQLite lets each of those who wait look again from time to time, the less often the longer it has
+waited: of a hundred, some wait for minutes. Here the system wakes the next one. A place in the line
+is the lock of an empty file beside the store, and ends with its process, however that ends.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows, where SQLite's own way has to do
+    fcntl = None  # type: ignore[assignment]
+
+
+@contextmanager
+def in_turn(line: Path | None, patience: float) -> Iterator[None]:
+    """Be the only one who is in this block, of those who stand in this line, if there is one."""
+    place = None
+    if line is not None and fcntl is not None:
+        with suppress(
+            OSError
+        ):  # where no file can be made nothing can be written, and SQLite says so
+            place = os.open(line, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        if place is not None:
+            _wait(place, patience)
+        yield
+    finally:
+        if place is not None:
+            os.close(place)
+
+
+def _wait(place: int, patience: float) -> None:
+    try:
+        fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        pass
+    except OSError:  # not every file system has locks
+        return
+    # The system knows no patience. If ours ends, `place` is closed, and with it the lock that this
+    # thread may still be given.
+    turn = threading.Thread(target=fcntl.flock, args=(place, fcntl.LOCK_EX), daemon=True)
+    turn.start()
+    turn.join(patience)
+    if turn.is_alive():
+        raise TimeoutError(f"another process has been writing for {patience:.0f} s")
