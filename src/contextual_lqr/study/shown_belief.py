@@ -37,7 +37,7 @@ Ranges = Mapping[str, tuple[float, float]]
 SIDE, LINE = 11, 41  # cells of a map along each of two axes, or along one
 TRIED = 20  # machines never tried, all over the range
 MOST_STEPS = 400  # of an episode that are drawn
-MOST_ALARM = 2000  # machines that are tested
+MOST_ALARM = 1000  # machines that are tested
 MOST_KNOWN = 200  # machines that are thought of to be run next
 _LISTED = 20
 

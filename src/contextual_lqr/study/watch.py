@@ -57,6 +57,7 @@ class Watch:
         self._lock = threading.Lock()
         self._made: OrderedDict[tuple[Any, ...], _Made] = OrderedDict()
         self._runs: deque[Run] = deque(maxlen=LATEST)
+        self._seen: Seen | None = None
         agent = study._learner.agent
         sizes = (agent.cost.state_size, agent.cost.input_size)
         self.names = Names.of(study._log.description, *sizes, agent.decoder.context_map.names)
@@ -144,14 +145,17 @@ class Watch:
         return self._answer(key, lambda seen: shown_belief.look(seen, context, machine))
 
     def seen(self) -> Seen:
-        """What is believed now."""
+        """What is believed now; the same for all, with whatever it remembers to have computed."""
         study = self.study
+        if self._seen is not None and self._seen.episodes == study._log.count():
+            return self._seen
         with study._lock:
             decoder, agent = study.decoder, study._learner.agent
             episodes = study._learner.number
         machines = {one.machine: context_of(one.context) for one in study._log.machines()}
         task = (agent.cost, agent.start, agent.input_bounds)
-        return Seen(episodes, decoder, *task, self.names, machines)
+        self._seen = Seen(episodes, decoder, *task, self.names, machines)
+        return self._seen
 
     # -- inside ------------------------------------------------------------------------------------
 

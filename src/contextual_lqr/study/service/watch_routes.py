@@ -1,8 +1,8 @@
 """The page that an engineer watches, what it shows as JSON, and events when the study grows.
 
-What takes long is made by one thread, one thing after the other, so that machines that ask and tell
-need not wait for those who watch. A token is never in an address: the page reads events by a
-request with a header, as it reads everything.
+What takes long is made by a thread of its own, one thing after the other, so that machines that ask
+and tell need not wait for those who watch. A token is never in an address: the page reads events by
+a request with a header, as it reads everything.
 """
 
 from __future__ import annotations
@@ -50,16 +50,16 @@ class Watched:
     def __init__(self, caller: Caller, ending: Callable[[], bool]) -> None:
         self.watch = Watch(caller.study)
         self.pulse = Pulse(self.watch, ending)
-        self._maker = ThreadPoolExecutor(1, "watch")
+        self._makers = {one: ThreadPoolExecutor(1, "watch") for one in (False, True)}
         self._waiting = 0
 
-    async def made(self, make: Callable[[], Answer]) -> Answer:
-        """What takes long, after all that came before."""
+    async def made(self, make: Callable[[], Answer], longest: bool = False) -> Answer:
+        """What takes long, after all that came before; what takes longest holds up nothing else."""
         if self._waiting >= _QUEUE:
             raise HTTPException(503, _MANY, {"Retry-After": "5"})
         self._waiting += 1
         try:
-            return await asyncio.get_running_loop().run_in_executor(self._maker, make)
+            return await asyncio.get_running_loop().run_in_executor(self._makers[longest], make)
         finally:
             self._waiting -= 1
 
@@ -108,7 +108,7 @@ async def trust(request: Request, caller: Watcher) -> dict[str, Any]:
 async def alarm(request: Request, caller: Watcher) -> dict[str, Any]:
     """Machines that stand out, the worst first."""
     found = await watched(request, caller)
-    return await found.made(found.watch.alarm)
+    return await found.made(found.watch.alarm, longest=True)
 
 
 @router.get("/api/{study}/next")
