@@ -76,13 +76,17 @@ def main() -> None:
 
 
 def report(study: clqr.Study) -> None:
-    """How long poles stayed up, episode by episode; and those of machines never tried."""
-    up: dict[str, list[int]] = {}
+    """How the poles stood and what that cost, episode by episode; and machines never tried."""
+    played: dict[str, list[clqr.Trajectory]] = {}
     for one in study.export():
-        up.setdefault(one["machine"], []).append(len(one["inputs"]))
-    for number in range(EPISODES):
-        steps = [len_of[number] for len_of in up.values() if len(len_of) > number]
-        print(f"episode {number + 1:2}: up for {np.median(steps):.0f} steps, the median machine")
+        told = clqr.Trajectory(one["states"], one["inputs"])
+        played.setdefault(one["machine"], []).append(told)
+    cost = study.cost
+    for number, round_ in enumerate(zip(*played.values(), strict=True)):
+        up = [len(one) for one in round_]
+        paid = [clqr.trajectory_cost(one, cost) for one in round_ if len(one) == cost.horizon - 1]
+        middle = f"median cost {np.median(paid):.2g}" if paid else "none to the end"
+        print(f"episode {number + 1:2}: all up for {min(up)} steps, {middle}")
     rng, task = np.random.default_rng(1000), inverted_pendulum(horizon=STEPS + 1)
     for _ in range(5):
         context = task.sample_context(rng)
