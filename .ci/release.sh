@@ -9,7 +9,8 @@ rm -rf dist
 "$bin/python" -m build --outdir dist .
 wheel=$(echo "$PWD"/dist/*.whl)
 "$bin/python" -m zipfile -l "$wheel" > "$scratch/files"
-for needed in contextual_lqr/py.typed contextual_lqr/kernels/native contextual_lqr/kernels/reference.py; do
+for needed in contextual_lqr/py.typed contextual_lqr/kernels/native contextual_lqr/kernels/reference.py \
+  contextual_lqr/study/service/page/index.html contextual_lqr/study/service/page/uPlot-LICENSE; do
   grep -q "$needed" "$scratch/files" || { echo "no $needed in $wheel"; exit 1; }
 done
 

@@ -12,6 +12,7 @@ import stat
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cyclopts
 import polars as pl
@@ -28,13 +29,16 @@ from contextual_lqr.cli.terminal import Progress, print_json, say
 from contextual_lqr.cli.usage_errors import mistake
 from contextual_lqr.data import TEMPLATE, FleetDescription, fitting
 from contextual_lqr.parallel import Cluster
+from contextual_lqr.study.tokens import Tokens
 from fleet_logs import cart_rows, write
 
 COMMANDS = [
     *(name for name in cli.app if not name.startswith("-") and name != "study"),
-    *(f"study {name}" for name in cli.app["study"] if not name.startswith("-")),
+    *(f"study {name}" for name in cli.app["study"] if not name.startswith("-") and name != "token"),
+    *(f"study token {name}" for name in cli.app["study"]["token"] if not name.startswith("-")),
 ]
 
+TOKEN = "0123456789abcdef"
 # A run of each that is quick; what it prints fits a terminal, and with --json is JSON.
 QUICK = {
     "reproduce": "--paths circle --decays 0.7 --episodes 2 --seeds 2 --strategies certainty "
@@ -57,11 +61,15 @@ QUICK = {
     "study export": "fleet.db -o written.jsonl",
     "study import": "fleet.db episodes.jsonl",
     "study compact": "fleet.db",
+    "study token create": "fleet.db",
+    "study token list": "fleet.db",
+    "study token revoke": f"fleet.db {TOKEN}",
+    "serve": "--store sqlite:///fleet.db",
     "info": "",
     "completion": "bash",
 }
-SILENT = {"new", "completion"}  # they write a file or a script; there is nothing to report
-LONG = {"reproduce", "verify"}  # run by test_cli_reproduce and test_verify, with and without --json
+SILENT = {"new", "completion", "serve"}  # they write or serve; there is nothing to report
+LONG = {"reproduce", "verify", "serve"}  # run by test_cli_reproduce, test_verify and test_serve
 MISSING = {  # a file that is not there, and what is said of it
     "reproduce": ("--config none.json", "there is no file none.json"),
     "check": ("fleet.tom", "there is no file fleet.tom; did you mean fleet.toml?"),
@@ -79,6 +87,9 @@ MISSING = {  # a file that is not there, and what is said of it
     "study export": ("none.db -o x.jsonl", "there is no file none.db"),
     "study import": ("fleet.db episodes.json", "did you mean episodes.jsonl?"),
     "study compact": ("none.db", "there is no file none.db"),
+    "study token create": ("none.db", "there is no file none.db"),
+    "study token list": ("none.db", "there is no file none.db"),
+    "study token revoke": (f"none.db {TOKEN}", "there is no file none.db"),
 }
 
 
@@ -99,6 +110,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with Study.open(f"sqlite:///{folder}/fleet.db", folder / "fleet.toml") as study:
         study.tell({"mass": 1.0}, Trajectory([[1.0, 0.0], [1.0, 0.1]], [[1.0]]), "M-1")
         lines = [json.dumps(one) for one in study.export()]
+        with mock.patch("secrets.token_hex", return_value=TOKEN):
+            Tokens(study._log).create("watch")
     (folder / "episodes.jsonl").write_text("\n".join(lines))
     return folder
 
@@ -281,7 +294,7 @@ def test_check_fails_with_1_and_lists_the_faults_as_json(command: Any) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it comes in a command: here from the first thing that each of them calls."""
-    module = f"contextual_lqr.cli.{name.split()[0]}"
+    module = f"contextual_lqr.cli.{(name.split()[:-1] or [name])[-1]}"
     first = {
         "reproduce": f"{module}._run",
         "verify": f"{module}.verification",
@@ -290,9 +303,11 @@ def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyP
         "check": f"{module}.survey_logs",
         "fit": "contextual_lqr.data.fitting.fit",
         "merge": f"{module}.FittedFleet.load",
+        "serve": f"{module}._named",
         "info": f"{module}.say",
         "completion": f"{module}._own_shell",
     }.get(name, f"{module}.{'Study.open' if 'study' in name else 'FittedFleet.load'}")
+    first = f"{module}.Log" if "token" in name else first
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

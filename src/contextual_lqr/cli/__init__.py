@@ -135,6 +135,26 @@ _COMMANDS = {  # group, what it does, an example
         "Make opening quick again, and forget asks that are done.",
         "contextual-lqr study compact fleet.db",
     ),
+    "study token create": (
+        _SHARED,
+        "Make a token for a service of the study, and print it this once.",
+        "contextual-lqr study token create fleet.db --role machine --machine M-011",
+    ),
+    "study token list": (
+        _SHARED,
+        "Show who has tokens, and since when.",
+        "contextual-lqr study token list fleet.db",
+    ),
+    "study token revoke": (
+        _SHARED,
+        "Let a token open nothing from now on.",
+        "contextual-lqr study token revoke fleet.db 0123456789abcdef",
+    ),
+    "serve": (
+        _SHARED,
+        "Serve studies over HTTP, with a page to watch them.",
+        "contextual-lqr serve --store sqlite:///fleet.db",
+    ),
     "info": (
         _HERE,
         "Say which version this is, and how it runs here.",
@@ -166,11 +186,20 @@ app.command(
         group=_SHARED,
     )
 )
+_study.command(
+    _token := cyclopts.App(
+        name="token",
+        help="Say who may speak to a service of the study.",
+        help_epilogue="contextual-lqr study token COMMAND --help explains a command.",
+    )
+)
+_ROOMS = {"": app, "study": _study, "study token": _token}
 # Named by their place: a command imports what it needs when it is called, not before.
 for _order, (_name, (_group, _help, _example)) in enumerate(_COMMANDS.items()):
     _room, _, _verb = _name.rpartition(" ")
-    (_study if _room else app).command(
-        f"contextual_lqr.cli.{_room or _verb}:{_verb}{'_' if _verb == 'import' else ''}",
+    _file = _room.rpartition(" ")[2] or _verb
+    _ROOMS[_room].command(
+        f"contextual_lqr.cli.{_file}:{_verb}{'_' if _verb in ('import', 'list') else ''}",
         name=_verb,
         help=_help,
         help_epilogue="Example:\n" + "".join(f"  {line}\n" for line in _example.splitlines()),

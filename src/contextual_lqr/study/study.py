@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.certificates.certify import certify
-from contextual_lqr.checks import require, shown
+from contextual_lqr.checks import in_words, require, shown
 from contextual_lqr.context import Dynamics
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import InputError
@@ -43,8 +43,9 @@ from contextual_lqr.study.refusals import (
     require_same,
     require_usable,
 )
+from contextual_lqr.study.wire import exported
 
-_LEASE = 3600.0
+LEASE = 3600.0
 _OUT = 64  # asks that a plan accounts for at most, the latest
 
 
@@ -67,7 +68,9 @@ class Study(Displayed):
         ----------
         url : str
             Where its log is: sqlite:///fleet.db, a file that is made if there is none, or
-            postgresql://user@host/database for many hosts.
+            postgresql://user@host/database for many hosts. Or where it is served:
+            https://host:8123/fleet, with `token=`, unless the environment has it as
+            CONTEXTUAL_LQR_TOKEN.
         fleet : Agent, Fleet, FleetDescription or path, optional
             Whose study it is: an agent with all its options, one of the simulated fleets, or a
             description as `contextual-lqr new` writes it. Needed to begin a study. Where there is
@@ -102,6 +105,11 @@ class Study(Displayed):
         Told(number=1, new=False)
         """
         require(isinstance(url, str), f"url must be as sqlite:///fleet.db, not {shown(url)}")
+        if url.startswith(("http://", "https://")):
+            from contextual_lqr.study.client import StudyClient
+
+            require(fleet is None, "a served study has its fleet: open it without one")
+            return in_words(StudyClient)(url, **own)
         agent, text = (None, None) if fleet is None else agent_of(fleet)
         require(
             agent is None or not isinstance(agent.decoder.context_map, Dynamics),
@@ -137,7 +145,7 @@ class Study(Displayed):
         *,
         start: ArrayLike | None = None,
         key: str | None = None,
-        lease: float = _LEASE,
+        lease: float = LEASE,
         worker: str | None = None,
     ) -> Asked:
         """A plan for the machine with this context.
@@ -326,17 +334,7 @@ class Study(Displayed):
     def export(self) -> Iterator[dict[str, Any]]:
         """Every episode in order, as what JSON can hold; `import_` takes it in again."""
         for one in self._log.episodes():
-            played = encoding.episode_of(one.content, f"episode {one.number}")
-            yield {
-                "key": one.key,
-                "ask": one.ask,
-                "machine": one.machine,
-                "context": encoding.context_of(one.context),
-                "states": played.states.tolist(),
-                "inputs": played.inputs.tolist(),
-                "worker": one.worker,
-                "told_at": one.told_at,
-            }
+            yield exported(one)
 
     def import_(self, record: Mapping[str, Any]) -> Told:
         """Take in one episode that `export` gave, here or elsewhere; once, however often."""
