@@ -12,6 +12,7 @@ SAID = {  # the arguments of a quick run, and what its last line must show
     "your_own_fleet": ([], "above the optimum"),
     "ask_tell": ([], "within 0.2 m/s after"),
     "mujoco_pendulum": (["6", "60"], "of 60 steps"),
+    "pendulum_fleet": (["2", "3", "40"], "of 40 steps"),
     "compare_strategies": ([], "Thompson sampling"),
     "receding_horizon": ([], "0.17            inf              1.5"),
     "animate": (["heating", "room.gif", "2"], "room.gif: 60 pictures of 2 episodes"),

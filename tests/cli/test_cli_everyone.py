@@ -12,6 +12,7 @@ import stat
 import subprocess
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import cyclopts
 import polars as pl
@@ -21,17 +22,23 @@ from rich.markup import escape
 from rich.table import Table
 
 from command import COMMAND, run
-from contextual_lqr import InputError, cli
+from contextual_lqr import InputError, Study, Trajectory, cli
 from contextual_lqr.cli import terminal
 from contextual_lqr.cli.options import Certificates, Count, Seed, chosen_workers
 from contextual_lqr.cli.terminal import Progress, print_json, say
 from contextual_lqr.cli.usage_errors import mistake
 from contextual_lqr.data import TEMPLATE, FleetDescription, fitting
 from contextual_lqr.parallel import Cluster
+from contextual_lqr.study.tokens import Tokens
 from fleet_logs import cart_rows, write
 
-COMMANDS = [name for name in cli.app if not name.startswith("-")]
+COMMANDS = [
+    *(name for name in cli.app if not name.startswith("-") and name != "study"),
+    *(f"study {name}" for name in cli.app["study"] if not name.startswith("-") and name != "token"),
+    *(f"study token {name}" for name in cli.app["study"]["token"] if not name.startswith("-")),
+]
 
+TOKEN = "0123456789abcdef"
 # A run of each that is quick; what it prints fits a terminal, and with --json is JSON.
 QUICK = {
     "reproduce": "--paths circle --decays 0.7 --episodes 2 --seeds 2 --strategies certainty "
@@ -47,6 +54,16 @@ QUICK = {
     "simulate": "a.decoder --context mass=2 --runs 10",
     "export": "a.decoder -o controller.c --header",
     "advise": "a.decoder --candidates machines.csv",
+    "study create": "begun.db fleet.toml",
+    "study ask": "fleet.db --context mass=2 --machine M-1",
+    "study tell": "fleet.db episode.csv --context mass=2",
+    "study status": "fleet.db",
+    "study export": "fleet.db -o written.jsonl",
+    "study import": "fleet.db episodes.jsonl",
+    "study compact": "fleet.db",
+    "study token create": "fleet.db",
+    "study token list": "fleet.db",
+    "study token revoke": f"fleet.db {TOKEN}",
     "serve": "--store sqlite:///fleet.db",
     "info": "",
     "completion": "bash",
@@ -63,6 +80,16 @@ MISSING = {  # a file that is not there, and what is said of it
     "simulate": ("none --context mass=2", "there is no file none; `contextual-lqr fit"),
     "export": ("none -o controller.c", "there is no file none; `contextual-lqr fit"),
     "advise": ("a.decoder --candidates machine.csv", "did you mean machines.csv?"),
+    "study create": ("new.db fleet.tom", "did you mean fleet.toml?"),
+    "study ask": ("none.db --context mass=2", "`contextual-lqr study create none.db fleet.toml`"),
+    "study tell": ("fleet.db episod.csv", "did you mean episode.csv?"),
+    "study status": ("none.db", "there is no file none.db; `contextual-lqr study create"),
+    "study export": ("none.db -o x.jsonl", "there is no file none.db"),
+    "study import": ("fleet.db episodes.json", "did you mean episodes.jsonl?"),
+    "study compact": ("none.db", "there is no file none.db"),
+    "study token create": ("none.db", "there is no file none.db"),
+    "study token list": ("none.db", "there is no file none.db"),
+    "study token revoke": (f"none.db {TOKEN}", "there is no file none.db"),
 }
 
 
@@ -79,6 +106,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         os.mkfifo(folder / name)
     fitted = fitting.fit(FleetDescription.parse(TEMPLATE), folder / "a.csv")
     fitted.save(folder / "a.decoder")
+    (folder / "episode.csv").write_text("position,velocity,force\n1,0,1\n1,0.1,0\n1.01,0.1,\n")
+    with Study.open(f"sqlite:///{folder}/fleet.db", folder / "fleet.toml") as study:
+        study.tell({"mass": 1.0}, Trajectory([[1.0, 0.0], [1.0, 0.1]], [[1.0]]), "M-1")
+        lines = [json.dumps(one) for one in study.export()]
+        with mock.patch("secrets.token_hex", return_value=TOKEN):
+            Tokens(study._log).create("watch")
+    (folder / "episodes.jsonl").write_text("\n".join(lines))
     return folder
 
 
@@ -110,7 +144,7 @@ def test_no_command_is_forgotten() -> None:
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_explains_and_shows_an_example(name: str, command: Any) -> None:
-    code, text, said = command(name, "--help")
+    code, text, said = command(*name.split(), "--help")
     assert (code, said) == (0, "")
     assert text.startswith(f"Usage: contextual-lqr {name}")
     assert max(map(len, text.splitlines())) <= 80
@@ -126,13 +160,15 @@ def test_the_examples_can_be_typed(
     monkeypatch.chdir(tmp_path)
     for file in ("fleet.toml", "fleet.decoder", "here.decoder", "there.decoder"):
         Path(file).touch()
-    for file in ("new.csv", "machines.csv", "log.csv"):
+    for file in ("new.csv", "machines.csv", "log.csv", "episode.csv", "episode.json"):
+        Path(file).touch()
+    for file in ("fleet.db", "episodes.jsonl"):
         Path(file).touch()
     for example in cli._COMMANDS[name][2].splitlines():
         if example.startswith("contextual-lqr"):
             words = shlex.split(example)[1:]
             target, _, ignored = cli.app.parse_args(words, exit_on_error=False, print_error=False)
-            assert target.__name__ == name
+            assert target.__name__.rstrip("_") == name.split()[-1]
             assert not ignored
 
 
@@ -140,7 +176,7 @@ def test_the_examples_can_be_typed(
 def test_a_quick_run_fits_the_terminal(name: str, command: Any) -> None:
     if name == "new":
         Path("new.toml").unlink(missing_ok=True)
-    code, text, said = command(name, *QUICK[name].split())
+    code, text, said = command(*name.split(), *QUICK[name].split())
     assert (code, said) == (0, "")
     if name != "completion":
         assert max(map(len, text.splitlines())) <= 80
@@ -149,7 +185,7 @@ def test_a_quick_run_fits_the_terminal(name: str, command: Any) -> None:
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in SILENT | LONG])
 def test_json_is_one_document_and_nothing_else(name: str, command: Any) -> None:
-    code, text, said = command(name, *QUICK[name].split(), "--json")
+    code, text, said = command(*name.split(), *QUICK[name].split(), "--json")
     assert (code, said) == (0, "")
 
     def refuse(constant: str) -> None:
@@ -161,7 +197,7 @@ def test_json_is_one_document_and_nothing_else(name: str, command: Any) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 @pytest.mark.parametrize("wrong", ["--fly", "--hel"])
 def test_a_wrong_option_is_one_sentence_with_a_hint(name: str, wrong: str, command: Any) -> None:
-    code, text, said = command(name, *QUICK[name].split(), wrong)
+    code, text, said = command(*name.split(), *QUICK[name].split(), wrong)
     assert (code, text) == (2, "")
     assert said.startswith(f"error: there is no option {wrong}; ")
     assert len(said.splitlines()) == 1
@@ -173,7 +209,7 @@ def test_a_wrong_option_is_one_sentence_with_a_hint(name: str, wrong: str, comma
 def test_a_missing_file_is_one_sentence_with_a_hint(name: str, command: Any) -> None:
     before = sorted(os.listdir())
     arguments, expected = MISSING[name]
-    code, text, said = command(name, *arguments.split())
+    code, text, said = command(*name.split(), *arguments.split())
     assert (code, text) == (2, "")
     assert expected in said
     assert len(said.splitlines()) == 1
@@ -258,7 +294,7 @@ def test_check_fails_with_1_and_lists_the_faults_as_json(command: Any) -> None:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Wherever it comes in a command: here from the first thing that each of them calls."""
-    module = f"contextual_lqr.cli.{name}"
+    module = f"contextual_lqr.cli.{(name.split()[:-1] or [name])[-1]}"
     first = {
         "reproduce": f"{module}._run",
         "verify": f"{module}.verification",
@@ -270,7 +306,8 @@ def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyP
         "serve": f"{module}._named",
         "info": f"{module}.say",
         "completion": f"{module}._own_shell",
-    }.get(name, f"{module}.FittedFleet.load")
+    }.get(name, f"{module}.{'Study.open' if 'study' in name else 'FittedFleet.load'}")
+    first = f"{module}.Log" if "token" in name else first
 
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -279,7 +316,7 @@ def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(first, stop)
     Path("new.toml").unlink(missing_ok=True)
     arguments = QUICK[name].replace("--out results", "--out stopped").replace("bash", "")
-    code, _, said = command(name, *arguments.split())
+    code, _, said = command(*name.split(), *arguments.split())
     assert code == 130
     assert said.splitlines()[-1].startswith("Stopped.")
 

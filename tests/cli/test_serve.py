@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 
 from command import COMMAND
-from contextual_lqr import InputError, Study
+from contextual_lqr import InputError, Study, cli
 from contextual_lqr.cli.serve import _named, serve
-from contextual_lqr.cli.token import commands
 from contextual_lqr.fleets import chain
 from contextual_lqr.study.service.server import listening
 
@@ -43,16 +42,19 @@ def serving(*arguments: str) -> Iterator[tuple[Any, str]]:
 
 
 def token(store: str, *arguments: str, capsys: Any) -> str:
-    commands()([*arguments, "--store", store], result_action="return_value")
+    verb, *options = arguments
+    cli.main(["study", "token", verb, store, *options])
     return capsys.readouterr().out
 
 
-def test_it_serves_until_it_is_stopped(store: str) -> None:
+def test_it_serves_until_it_is_stopped(store: str, capsys: Any) -> None:
     with serving("--store", store) as (process, url):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/fleet", url)
         assert "who is on this host may do everything" in process.stderr.readline()
         with Study.open(url) as study:
             assert study.status().episodes == 0
+        cli.main(["study", "status", url, "--json"])  # the commands take an address too
+        assert json.loads(capsys.readouterr().out)["store"] == url
         process.send_signal(signal.SIGINT)
         _, said = process.communicate(timeout=20)
         assert (process.returncode, said) == (130, "Stopped.\n")
@@ -95,6 +97,9 @@ def test_tokens_are_made_listed_and_revoked(store: str, capsys: Any) -> None:
     listed = json.loads(token(store, "list", "--json", capsys=capsys))
     assert [one["revoked_at"] is None for one in listed] == [True, False]
     assert "digest" not in str(listed)
+    with pytest.raises(SystemExit):
+        token("https://host/fleet", "list", capsys=capsys)
+    assert "tokens are made where the store is" in capsys.readouterr().err
 
 
 def test_what_cannot_be_served(store: str) -> None:
@@ -103,6 +108,7 @@ def test_what_cannot_be_served(store: str) -> None:
         ({"tls_cert": Path("none.pem")}, "both a certificate and its key"),
         ({"tls_cert": Path("none.pem"), "tls_key": Path("none.pem")}, "TLS cannot begin"),
         ({"store": [store, store]}, "two studies are named fleet"),
+        ({"store": ["https://host/fleet"]}, "is served already"),
     ):
         with pytest.raises(InputError, match=said):
             serve(**{"store": [store]} | given)

@@ -22,32 +22,44 @@ def programs() -> Path:
     return Path(found).parent
 
 
+def run(folder: Path, program: str, *arguments: str) -> None:
+    """One of its programs, as a user that is not root."""
+    user = _user()
+    root = os.getuid() == 0
+    subprocess.run(
+        [programs() / program, *arguments],
+        check=True,
+        capture_output=True,
+        user=user.pw_uid if root else None,
+        group=user.pw_gid if root else None,
+        cwd=folder,
+        env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
+        timeout=120,
+    )
+
+
+def _user() -> pwd.struct_passwd:
+    return pwd.getpwnam("postgres") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
+
+
+def start(folder: Path, connections: int = 100) -> None:
+    """Start the server of a folder; if it was killed, it recovers."""
+    options = f"-k {folder / 's'} -c listen_addresses='' -c max_connections={connections}"
+    where = ("-D", str(folder / "data"), "-w", "-l", str(folder / "log"))
+    run(folder, "pg_ctl", *where, "-o", options, "start")
+
+
 @contextmanager
 def server(folder: Path, connections: int = 100) -> Iterator[str]:
     """The address of an empty database."""
-    where = programs()
-    user = pwd.getpwnam("postgres") if os.getuid() == 0 else pwd.getpwuid(os.getuid())
-
-    def run(program: str, *arguments: str) -> None:
-        subprocess.run(
-            [where / program, *arguments],
-            check=True,
-            capture_output=True,
-            user=user.pw_uid if os.getuid() == 0 else None,
-            group=user.pw_gid if os.getuid() == 0 else None,
-            cwd=folder,
-            env={"PATH": os.environ["PATH"], "LC_ALL": "C"},
-            timeout=120,
-        )
-
-    data, sockets = folder / "data", folder / "s"
+    user, data, sockets = _user(), folder / "data", folder / "s"
     for one in (folder, sockets):
         one.mkdir(exist_ok=True)
         os.chown(one, user.pw_uid, user.pw_gid)
-    run("initdb", "-D", str(data), "-U", "clqr", "-A", "trust", "-E", "UTF8", "--no-sync")
-    options = f"-k {sockets} -c listen_addresses='' -c max_connections={connections}"
-    run("pg_ctl", "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options, "start")
+    auth = ("-U", "clqr", "-A", "trust", "-E", "UTF8", "--no-sync")
+    run(folder, "initdb", "-D", str(data), *auth)
+    start(folder, connections)
     try:
         yield f"postgresql://clqr@/postgres?host={sockets}"
     finally:
-        run("pg_ctl", "-D", str(data), "-m", "immediate", "stop")
+        run(folder, "pg_ctl", "-D", str(data), "-m", "immediate", "stop")

@@ -23,9 +23,16 @@ from contextual_lqr.cli.usage_errors import mistake
 from contextual_lqr.errors import ContextualLQRError, InputError
 
 _TRACEBACK = "CONTEXTUAL_LQR_TRACEBACK"  # shows what a fault of the program looks like
-_PAPER, _FLEET, _HERE = (
+_PAPER, _FLEET, _SHARED, _HERE = (
     cyclopts.Group(title, sort_key=place)
-    for place, title in enumerate(["The paper", "Your own fleet, in this order", "This program"])
+    for place, title in enumerate(
+        [
+            "The paper",
+            "Your own fleet, in this order",
+            "A study that a fleet shares",
+            "This program",
+        ]
+    )
 )
 _COMMANDS = {  # group, what it does, an example
     "reproduce": (
@@ -92,8 +99,59 @@ _COMMANDS = {  # group, what it does, an example
         "Say which machine, run next, would teach most, and what no log shows.",
         "contextual-lqr advise fleet.decoder --candidates machines.csv",
     ),
+    "study create": (
+        _SHARED,
+        "Begin a study of a fleet: a file, or a PostgreSQL database.",
+        "contextual-lqr study create fleet.db fleet.toml",
+    ),
+    "study ask": (
+        _SHARED,
+        "Plan an episode for a machine, beside all that is being played.",
+        "contextual-lqr study ask fleet.db --context mass=2.5 --machine M-011 --json",
+    ),
+    "study tell": (
+        _SHARED,
+        "Put an episode into the study: all of it, on the disk, or nothing.",
+        "contextual-lqr study tell fleet.db episode.csv --ask KEY\n"
+        "contextual-lqr study tell fleet.db episode.json --context mass=2.5",
+    ),
+    "study status": (
+        _SHARED,
+        "Say how a study stands: machines, what is out, who is late.",
+        "contextual-lqr study status fleet.db",
+    ),
+    "study export": (
+        _SHARED,
+        "Write all episodes as JSON lines.",
+        "contextual-lqr study export fleet.db -o episodes.jsonl",
+    ),
+    "study import": (
+        _SHARED,
+        "Take in episodes that `study export` wrote, here or elsewhere.",
+        "contextual-lqr study import fleet.db episodes.jsonl",
+    ),
+    "study compact": (
+        _SHARED,
+        "Make opening quick again, and forget asks that are done.",
+        "contextual-lqr study compact fleet.db",
+    ),
+    "study token create": (
+        _SHARED,
+        "Make a token for a service of the study, and print it this once.",
+        "contextual-lqr study token create fleet.db --role machine --machine M-011",
+    ),
+    "study token list": (
+        _SHARED,
+        "Show who has tokens, and since when.",
+        "contextual-lqr study token list fleet.db",
+    ),
+    "study token revoke": (
+        _SHARED,
+        "Let a token open nothing from now on.",
+        "contextual-lqr study token revoke fleet.db 0123456789abcdef",
+    ),
     "serve": (
-        _FLEET,
+        _SHARED,
         "Serve studies over HTTP, with a page to watch them.",
         "contextual-lqr serve --store sqlite:///fleet.db",
     ),
@@ -120,13 +178,32 @@ app = cyclopts.App(
     suppress_keyboard_interrupt=False,
 )
 app["--help"].group = app["--version"].group = _HERE
+app.command(
+    _study := cyclopts.App(
+        name="study",
+        help="Ask and tell for a whole fleet at once; all is in one database.",
+        help_epilogue="contextual-lqr study COMMAND --help explains a command, with an example.",
+        group=_SHARED,
+    )
+)
+_study.command(
+    _token := cyclopts.App(
+        name="token",
+        help="Say who may speak to a service of the study.",
+        help_epilogue="contextual-lqr study token COMMAND --help explains a command.",
+    )
+)
+_ROOMS = {"": app, "study": _study, "study token": _token}
 # Named by their place: a command imports what it needs when it is called, not before.
 for _order, (_name, (_group, _help, _example)) in enumerate(_COMMANDS.items()):
-    app.command(
-        f"contextual_lqr.cli.{_name}:{_name}",
+    _room, _, _verb = _name.rpartition(" ")
+    _file = _room.rpartition(" ")[2] or _verb
+    _ROOMS[_room].command(
+        f"contextual_lqr.cli.{_file}:{_verb}{'_' if _verb in ('import', 'list') else ''}",
+        name=_verb,
         help=_help,
         help_epilogue="Example:\n" + "".join(f"  {line}\n" for line in _example.splitlines()),
-        group=_group,
+        group=None if _room else _group,
         sort_key=_order,
     )
 

@@ -51,25 +51,27 @@ class Machines:
         return one_by_one(self.contexts) if self.contexts else [{}]
 
 
-def one_machine(pairs: Sequence[str], names: Sequence[str]) -> dict[str, float]:
+def one_machine(
+    pairs: Sequence[str], names: Sequence[str], what: str = "context"
+) -> dict[str, float]:
     """The context in `name=value` pairs, separated by commas or given one by one."""
     found: dict[str, float] = {}
     for pair in (part.strip() for text in pairs for part in text.split(",")):
         name, equals, text = (part.strip() for part in pair.partition("="))
         if not equals:
-            raise InputError(f"a context is written name=value, as in mass=2.0, not {pair!r}")
+            raise InputError(f"a {what} is written name=value, as in mass=2.0, not {pair!r}")
         if name not in names:
-            raise InputError(f"there is no context '{name}' (there is {_listed(names)})")
+            raise InputError(f"there is no {what} '{name}' (there is {_listed(names)})")
         if name in found:
-            raise InputError(f"the context '{name}' is given twice")
+            raise InputError(f"the {what} '{name}' is given twice")
         try:
             found[name] = float(text)
         except ValueError:
-            raise InputError(f"the context '{name}' must be a number, not {text!r}") from None
+            raise InputError(f"the {what} '{name}' must be a number, not {text!r}") from None
         if not math.isfinite(found[name]):
-            raise InputError(f"the context '{name}' must be finite, not {text}")
+            raise InputError(f"the {what} '{name}' must be finite, not {text}")
     if missing := [name for name in names if name not in found]:
-        raise InputError(f"the context lacks {_listed(missing)}")
+        raise InputError(f"the {what} lacks {_listed(missing)}")
     return found
 
 

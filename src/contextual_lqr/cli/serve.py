@@ -37,6 +37,7 @@ def serve(
     tls_key
         The certificate's private key.
     """
+    from contextual_lqr.cli.study_files import address
     from contextual_lqr.study import Study
     from contextual_lqr.study.service.server import listening, server
     from contextual_lqr.study.tokens import Tokens
@@ -45,8 +46,10 @@ def serve(
     for one in store:
         name, url = _named(one)
         require(name not in addresses, f"two studies are named {name}: give each --store NAME=URL")
+        here = not url.startswith(("http://", "https://"))
+        require(here, f"{url} is served already: give the store itself")
         addresses[name] = url
-    studies = {name: Study.open(url) for name, url in addresses.items()}
+    studies = {name: Study.open(address(url, must_exist=True)) for name, url in addresses.items()}
     running = server(studies, host, tls_cert, tls_key)
     console, scheme = Console(stderr=True), "http" if tls_cert is None else "https"
     with listening(host, port) as socket:

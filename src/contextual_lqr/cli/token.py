@@ -7,22 +7,23 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
-import cyclopts
 from cyclopts import Parameter
 from rich.table import Table
 
 from contextual_lqr.checks import require
 from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.study_files import address
 from contextual_lqr.cli.terminal import Console, print_json, print_text, say
 from contextual_lqr.study.log import Log
 from contextual_lqr.study.tokens import Role, Token, Tokens
 
-Store = Annotated[str, Parameter(name="--store")]
+Store = Annotated[str, Parameter()]
 
 
 def create(
-    *,
     store: Store,
+    /,
+    *,
     role: Role = "watch",
     machine: str | None = None,
     name: str | None = None,
@@ -33,7 +34,7 @@ def create(
     Parameters
     ----------
     store
-        Where the study is, such as sqlite:///fleet.db.
+        The study: a file, or postgresql://user@host/database.
     role
         What its holder may: watch; ask and tell for one machine; for all, and export and import
         (engineer); everything (administrator).
@@ -49,17 +50,16 @@ def create(
     if as_json:
         print_json({**_facts(made), "token": text})
         return
-    say(Console(stderr=True), f"{made.id} is a token of the role {role}; keep it, it is shown once")
     print_text(text + "\n")
 
 
-def list_(*, store: Store, as_json: AsJson = False) -> None:
+def list_(store: Store, /, *, as_json: AsJson = False) -> None:
     """Show who has tokens, and since when.
 
     Parameters
     ----------
     store
-        Where the study is, such as sqlite:///fleet.db.
+        The study: a file, or postgresql://user@host/database.
     as_json
         Print JSON, for a script to read.
     """
@@ -77,37 +77,31 @@ def list_(*, store: Store, as_json: AsJson = False) -> None:
     Console().print(table if found else "there are no tokens in this study")
 
 
-def revoke(id_: Annotated[str, Parameter(name="ID")], *, store: Store) -> None:
+def revoke(store: Store, token: str, /, *, as_json: AsJson = False) -> None:
     """Let a token open nothing from now on.
 
     Parameters
     ----------
-    id_
-        As `list` shows it.
     store
-        Where the study is, such as sqlite:///fleet.db.
+        The study: a file, or postgresql://user@host/database.
+    token
+        Its id, as `list` shows it.
+    as_json
+        Print JSON, for a script to read.
     """
     with _tokens(store) as tokens:
-        gone = tokens.revoke(id_)
+        gone = tokens.revoke(token)
+    if as_json:
+        print_json(_facts(gone))
+        return
     say(Console(), f"{gone.id} of {gone.name} is revoked")
-
-
-def commands() -> cyclopts.App:
-    """The commands under `contextual-lqr study token`."""
-    app = cyclopts.App(name="token", help="Make, list and revoke tokens of a service.")
-    example = "Example:\n  contextual-lqr study token {} --store sqlite:///fleet.db{}\n"
-    for name, function, more in (
-        ("create", create, " --role machine --machine M-011"),
-        ("list", list_, ""),
-        ("revoke", revoke, " 0123456789abcdef"),
-    ):
-        app.command(function, name=name, help_epilogue=example.format(name, more))
-    return app
 
 
 @contextmanager
 def _tokens(store: str) -> Iterator[Tokens]:
-    log = Log(store)
+    here = not store.startswith(("http://", "https://"))
+    require(here, "tokens are made where the store is: give the file, or postgresql://...")
+    log = Log(address(store, must_exist=True))
     try:
         require(log.found(), f"there is no study at {log.name}")
         yield Tokens(log)

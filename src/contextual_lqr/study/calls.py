@@ -76,7 +76,7 @@ class Service:
                 warnings.warn(
                     f"the token goes to {self._host} unencrypted: use https://", stacklevel=4
                 )
-        self._own = threading.local()
+        self._own, self._process = threading.local(), os.getpid()
         self._open: set[http.client.HTTPConnection] = set()
 
     def call(self, method: str, route: str, body: Any = None) -> Answered:
@@ -123,7 +123,9 @@ class Service:
         return answer.status, Answered(answer.read(), answer.headers)
 
     def _connection(self) -> http.client.HTTPConnection:
-        """This thread's."""
+        """This thread's; a process that was forked has its own."""
+        if self._process != os.getpid():
+            self._process, self._own, self._open = os.getpid(), threading.local(), set()
         found: http.client.HTTPConnection | None = getattr(self._own, "connection", None)
         if found is None or found not in self._open:
             if self._secure:

@@ -107,6 +107,12 @@ class StudyClient(Study):
         """The cost of an episode."""
         return self._agent().cost
 
+    @property
+    def description(self) -> str | None:
+        """The text of the fleet's description, if the study began with one."""
+        found: str | None = self._call("GET", "/description")["description"]
+        return found
+
     def controller(self, context: Any, machine: str | None = None) -> LinearPolicy:
         """The policy of what is believed now; as `Study.controller`."""
         body = {"context": _context(context), "machine": machine}

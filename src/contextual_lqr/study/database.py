@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +14,7 @@ from contextual_lqr.study.queue import in_turn
 from contextual_lqr.study.schema import postgresql, sql, sqlite
 
 _PATIENCE = 60.0  # seconds that a writer waits for another one
+_REST = 1.0  # seconds after which a connection is tried before it is used
 _MEMORY = (None, "", ":memory:")
 
 
@@ -48,12 +51,15 @@ class Database:
             elif not address.database.startswith("file:"):
                 self._queue = Path(f"{address.database}-queue")
         try:
-            self._engine = sql.create_engine(address, pool_pre_ping=True, **options)
+            self._engine = sql.create_engine(address, **options)
         except (ImportError, sql.exc.NoSuchModuleError) as error:
             raise InputError(f"a store at {self.name} needs a driver: {error}") from None
         if self.is_sqlite:
             sql.event.listen(self._engine, "connect", _durable)
             sql.event.listen(self._engine, "begin", _write_lock)
+        else:
+            sql.event.listen(self._engine, "checkin", _rests)
+            sql.event.listen(self._engine, "checkout", _is_alive)
 
     @contextmanager
     def writing(self) -> Iterator[Any]:
@@ -100,6 +106,20 @@ class Database:
     def close(self) -> None:
         """Give back all connections."""
         self._engine.dispose()
+
+
+def _rests(_: object, record: Any) -> None:
+    record.info["since"] = time.monotonic()
+
+
+def _is_alive(connection: Any, record: Any, _: object) -> None:
+    """PostgreSQL: a connection that has rested may have been lost, and is then made anew."""
+    if time.monotonic() - record.info.get("since", math.inf) > _REST:
+        try:
+            connection.execute("SELECT 1")
+            connection.rollback()
+        except Exception:
+            raise sql.exc.DisconnectionError from None
 
 
 def _durable(connection: Any, _: object) -> None:

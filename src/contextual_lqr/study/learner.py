@@ -16,6 +16,7 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from contextual_lqr.errors import InputError
@@ -24,14 +25,14 @@ from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.agent_file import FORMAT_VERSION, agent_state, restored
 from contextual_lqr.study.encoding import context_of, episode_of
-from contextual_lqr.study.log import Episode, Log
+from contextual_lqr.study.log import Episode, Log, StoreError
 
 _KIND = "agent"
 _STRIDE = 256  # episodes after which a snapshot is left,
-_MANY = 16  # or which are folded at once: others will have to, so a snapshot is left, or looked for
+_MANY = 8  # or which are folded at once: others will have to, so a snapshot is left, or looked for
 _SIZE = 1 << 14  # bytes of a snapshot that one episode is worth: its cost stays in proportion
 _SOME = 1000  # episodes that are read at once
-_UNLABELLED = 1000  # machines without a label that are kept apart
+_UNLABELLED = 256  # machines without a label that are kept apart: their spread is then known to 5 %
 _FOLDING = threading.Lock()
 
 
@@ -49,6 +50,16 @@ def agent_from(content: bytes, name: str, own: dict[str, Any]) -> Agent:
     return agent
 
 
+def what_no_file_holds(agent: Agent) -> dict[str, Any]:
+    """What of an agent its file may not hold."""
+    return {
+        "context_map": agent.decoder.context_map,
+        "strategy": agent.strategy,
+        "beta": agent.beta if callable(agent.beta) else None,
+        "incumbent": agent.incumbent,
+    }
+
+
 class Learner:
     """An agent that has learnt the first `number` episodes of a log."""
 
@@ -62,6 +73,7 @@ class Learner:
         """With the last snapshot there is."""
         number, content = self._log.snapshot()
         self.agent = agent_from(content, self._log.name, self._own)
+        self._own = what_no_file_holds(self.agent)  # need not be made again
         self.number = self._snapshot = number
         self._size = len(content)
 
@@ -74,7 +86,8 @@ class Learner:
         while self.number < told:
             self.fold(self._log.after(self.number, _SOME))
             if self.is_due(self.number, stride):
-                self.leave_snapshot()
+                with suppress(StoreError):  # it makes opening quick, and can wait: a disk is full
+                    self.leave_snapshot()
 
     def is_due(self, number: int, stride: int = _STRIDE) -> bool:
         """Whether a log of so many episodes has outgrown its last snapshot."""

@@ -10,7 +10,7 @@ from contextual_lqr.checks import require, shown
 from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.agent_file import agent_state
-from contextual_lqr.study.learner import agent_bytes, agent_from
+from contextual_lqr.study.learner import agent_bytes, agent_from, what_no_file_holds
 from contextual_lqr.study.log import Log
 
 _OWN = ("context_map", "strategy", "beta", "incumbent")
@@ -68,16 +68,6 @@ def require_same(agent: Agent, store: Log) -> None:
         f"the study at {store.name} began with another fleet or other options: they differ in "
         f"{', '.join(sorted(odd))}; open it without a fleet, or begin another one",
     )
-
-
-def what_no_file_holds(agent: Agent) -> dict[str, Any]:
-    """What of an agent its file may not hold."""
-    return {
-        "context_map": agent.decoder.context_map,
-        "strategy": agent.strategy,
-        "beta": agent.beta if callable(agent.beta) else None,
-        "incumbent": agent.incumbent,
-    }
 
 
 def own_parts(own: dict[str, Any], agent: Agent | None) -> dict[str, Any]:

@@ -287,6 +287,11 @@ class Study(Displayed):
             return self._learner.agent.decoder.copy()
 
     @property
+    def description(self) -> str | None:
+        """The text of the fleet's description, if the study began with one."""
+        return self._log.description
+
+    @property
     def cost(self) -> QuadraticCost:
         """The cost of an episode."""
         return self._learner.agent.cost

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -17,13 +19,14 @@ _COST = QuadraticCost(Q=[np.eye(1)] * 5, R=[np.eye(1)] * 4)
 _MACHINE = LinearSystem([[0.9]], [[0.5]], noise=[[1e-4]])
 
 
-def check_store(url: str, threads: int = 8) -> None:
+def check_store(url: str, threads: int = 8, processes: int = 2) -> None:
     """Open, fill and open again a study at an address where there is none yet.
 
     What is told is there, once, in one order for all readers; a late, a repeated and an unasked
-    episode are welcome; an ask is answered alike under its key; whoever opens the study folds the
-    same belief, bit for bit, also from a snapshot; threads lose nothing; what does not fit is
-    refused, and changes nothing.
+    episode are welcome, another one under a key that is taken is not; an ask is answered alike
+    under its key; whoever opens the study folds the same belief, bit for bit, also from a snapshot;
+    machines are counted; threads and processes lose nothing, also if they tell the same; what does
+    not fit is refused, and changes nothing.
     """
     from contextual_lqr.study import Study
     from contextual_lqr.study.learner import agent_bytes
@@ -83,12 +86,48 @@ def check_store(url: str, threads: int = 8) -> None:
     snapshot = Study.open(url)
     expect(belief(snapshot) == belief(study), "opening a snapshot gives another belief")
 
+    number, _ = study.tell({"mass": 1.0}, _played(5000), "M-9", key="run")
+    repeated = other.tell({"mass": 1.0}, _played(5000), "M-9", key="run")
+    expect(repeated == (number, False), "an episode told again under its key counts twice")
+    with refused("another episode under a key that is taken"):
+        other.tell({"mass": 1.0}, _played(5001), "M-9", key="run")
+    expect(study.status().machines.get("M-9") == 1, "what was refused is counted")
+
+    begun, keys = study.status(), [f"{k}" for k in range(3 * processes)]
+    _in_processes(url, processes, keys)
+    now = study.status()
+    expect(now.episodes == begun.episodes + len(keys), "what two processes tell counts twice")
+    expect(now.machines.get("M-7", 0) == len(keys), f"the machine is counted as {now.machines}")
+    expect(sum(now.machines.values()) == now.episodes, "machines do not have all episodes")
+    expect(now.waiting == begun.waiting, "what processes asked and told is still waited for")
+    last = Study.open(url)
+    expect(belief(last) == belief(study), "after processes have told, two readers differ")
+    last.close()
+
     copied = [study.import_(record) for record in study.export()]
     expect(not any(one.new for one in copied), "what was exported is imported twice")
     with refused("another fleet"):
         Study.open(url, _agent(2.0))
     for one in (study, other, fresh, snapshot):
         one.close()
+
+
+def _in_processes(url: str, processes: int, keys: list[str]) -> None:
+    """Each asks and tells the same episodes, under the same keys, at once."""
+    program = "from contextual_lqr.testing import stores; import sys; stores._tell(*sys.argv[1:])"
+    run = [sys.executable, "-c", program, url, *keys]
+    workers = [subprocess.Popen(run) for _ in range(processes)]
+    codes = [one.wait() for one in workers]
+    expect(not any(codes), f"processes that tell at once end with {codes}")
+
+
+def _tell(url: str, *keys: str) -> None:
+    from contextual_lqr.study import Study
+
+    with Study.open(url) as study:
+        for key in keys:
+            plan = study.ask({"mass": 2.0}, "M-7", key=f"ask {key}")
+            study.tell(plan, _played(6000 + int(key)))
 
 
 def _agent(start: float = 1.0) -> Agent:

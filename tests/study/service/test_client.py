@@ -13,6 +13,7 @@ from contextual_lqr.fleets import chain, true_system
 from contextual_lqr.study.client import StudyClient
 from contextual_lqr.study.learner import agent_bytes
 from contextual_lqr.study.log import StoreError
+from contextual_lqr.study.tokens import Tokens
 from served import served
 
 FLEET = chain(2)
@@ -71,6 +72,7 @@ def test_every_answer_is_that_of_the_study_to_the_bit(both) -> None:
         at = first if "machine" not in options else plan.context
         with suppress(InputError):
             assert same(here.certify(at, **options), there.certify(at, **options))
+    assert here.description == there.description
     assert list(here.export()) == list(there.export())
     assert here.cost.Q.tobytes() == there.cost.Q.tobytes()
     assert here.decoder.estimate.tobytes() == there.decoder.estimate.tobytes()
@@ -165,6 +167,20 @@ def test_nothing_of_a_study_is_forgotten() -> None:
     inherited = {"open", "episode"}  # which is made of ask, tell and _twin
     public = {name for name in vars(Study) if not name.startswith("_")} - inherited
     assert public <= set(vars(StudyClient))
-    for name in public - {"decoder", "cost"}:
+    for name in public - {"decoder", "cost", "description"}:
         theirs, ours = (inspect.signature(getattr(one, name)) for one in (Study, StudyClient))
         assert ours == theirs
+
+
+def test_a_study_on_postgresql_is_served_the_same(postgres) -> None:
+    study = Study.open(postgres, FLEET)
+    made, text = Tokens(study._log).create("engineer")
+    context, rng = FLEET.sample_context(default_rng(0)), default_rng(1)
+    with served({"fleet": study}) as url, Study.open(f"{url}/fleet", token=text) as there:
+        plan = there.ask(context, machine="M-1")
+        assert there.tell(plan, played(plan, rng)) == (1, True)
+        assert list(there.export()) == list(study.export())
+        assert there.decoder.estimate.tobytes() == study.decoder.estimate.tobytes()
+        Tokens(study._log).revoke(made.id)
+        with pytest.raises(InputError, match="give a token"):
+            there.status()

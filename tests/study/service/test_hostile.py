@@ -133,6 +133,24 @@ def test_paths_that_lead_nowhere(url, path) -> None:
     assert answer.error
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("Origin", "http://[", 403),
+        ("Origin", "", 403),
+        ("Host", "[", 401),
+        ("Host", "127.0.0.1.evil.example", 401),
+        ("Host", "localhost@evil.example", 401),
+        ("Host", "[::1]:8123", 200),
+        ("Host", "127.0.0.1:1:2", 401),
+        ("Authorization", "Bearer \xff", 200),  # there is no token that could be needed
+        ("Content-Length", "0" * 30, 400),
+    ],
+)
+def test_headers_that_are_odd(url, name, value, code) -> None:
+    assert request(url, "GET", "/api/fleet/status", **{name: value}).code == code
+
+
 def test_a_large_body_is_refused_before_it_is_read(url) -> None:
     answer = request(url, "POST", "/api/fleet/tell", b"[" + b" " * LIMIT)
     assert answer.code == 413

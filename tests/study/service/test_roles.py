@@ -33,6 +33,7 @@ NEEDS = {  # the least role, and what to send
     "GET /metrics": ("watch", None),
     "GET /api": ("watch", None),
     "GET /api/{study}/status": ("watch", None),
+    "GET /api/{study}/description": ("watch", None),
     "POST /api/{study}/controller": ("watch", ABOUT),
     "POST /api/{study}/certify": ("watch", {**ABOUT, "draws": 2, "bounds": False}),
     "POST /api/{study}/ask": ("machine", ABOUT),

@@ -94,7 +94,7 @@ class CertifyBody(MachineBody):
 
     beta: str | float | None = None
     delta: Annotated[float, Field(gt=0, lt=1)] | None = None
-    draws: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=10_000)] | None = None
+    draws: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2000)] | None = None
     bounds: bool | None = None
     noise: Matrix | None = None
     input_bounds: Annotated[list[Vector], Field(min_length=2, max_length=2)] | None = None
@@ -178,6 +178,12 @@ class StatusAnswer(BaseModel):
     waiting: int
     late: int
     machines: dict[str, int]
+
+
+class Description(BaseModel):
+    """The description that a study began with, as TOML."""
+
+    description: str | None
 
 
 class Forgotten(BaseModel):

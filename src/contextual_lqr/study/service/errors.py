@@ -15,6 +15,7 @@ from contextual_lqr.errors import ContextualLQRError
 from contextual_lqr.study.log import StoreError
 from contextual_lqr.study.service.answers import Answer
 
+_LONGEST = 1000  # characters of a sentence, which may quote what was sent
 _log = logging.getLogger("uvicorn.error")
 
 
@@ -49,7 +50,7 @@ RESPONSES: dict[int | str, dict[str, Any]] = {  # JSON, whatever a route answers
 def refused(code: int, sentence: str, **headers: str) -> Answer:
     """The answer that says why not."""
     named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Answer({"error": sentence}, code, named)
+    return Answer({"error": sentence[:_LONGEST]}, code, named)
 
 
 def unavailable(error: StoreError) -> Answer:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import HTTPException
 from starlette.concurrency import run_in_threadpool
@@ -29,6 +29,7 @@ from contextual_lqr.study.tokens import Tokens
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
 _HEARD = 8  # times the largest body is what is read at most of one that is too large
+_PORT = re.compile(r":[0-9]*$")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _SAFE = {
     "X-Content-Type-Options": "nosniff",
@@ -110,13 +111,13 @@ class Gate:
         """Why the request is not let in; if it is, its callers are in the scope."""
         headers = Headers(scope=scope)
         origin = headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != headers.get("host"):
+        if origin is not None and origin.partition("://")[2] != headers.get("host"):
             return refused(403, "pages of other origins may not call this service")
         length = headers.get("content-length", "0")
         if length.isdecimal() and int(length[:20]) > _HEARD * self._limits.body:
             return refused(413, self._too_large, Connection="close")
-        parts = scope["path"].split("/")
-        if parts[1] not in ("api", "metrics"):
+        parts = scope["path"].removeprefix(scope.get("root_path", "")).split("/")
+        if len(parts) < 2 or parts[1] not in ("api", "metrics"):
             return None
         names = [parts[2]] if parts[1] == "api" and len(parts) > 2 else list(self._studies)
         if not all(name in self._studies for name in names):
@@ -153,8 +154,8 @@ def _local(scope: Any, headers: Headers) -> bool:
     """Whether somebody on this host calls, and nobody through them."""
     if any(name in headers for name in _FORWARDED):
         return False
-    host = urlsplit(f"//{headers.get('host', '')}").hostname or ""
-    return is_loopback((scope.get("client") or ("",))[0]) and is_loopback(host)
+    client, host = (scope.get("client") or ("",))[0], headers.get("host", "")
+    return is_loopback(client) and is_loopback(_PORT.sub("", host).strip("[]"))
 
 
 def is_loopback(host: str) -> bool:

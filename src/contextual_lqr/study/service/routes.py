@@ -84,6 +84,12 @@ def status(caller: Watcher, study: str) -> Any:
     return Answer(plain(caller.study.status()) | {"store": study})
 
 
+@router.get("/description", response_model=bodies.Description)
+def description(caller: Watcher) -> Any:
+    """The text of the fleet's description, if the study began with one."""
+    return Answer({"description": caller.study.description})
+
+
 @router.get("/export", response_class=Lines)
 def export(
     caller: Engineer,

@@ -1,0 +1,242 @@
+"""`contextual-lqr study`: begin, ask, tell, watch and copy a study that a fleet shares."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from contextual_lqr.cli.options import AsJson, Description, _file
+from contextual_lqr.cli.study_files import address, context_of, episode_from, names_of, records_in
+from contextual_lqr.cli.study_view import plan_facts, plan_tables, status_table
+from contextual_lqr.cli.terminal import Console, Progress, print_json, say
+from contextual_lqr.errors import InputError
+from contextual_lqr.files import atomic_write, require_writable
+from contextual_lqr.study import Study
+
+Store = Annotated[str, Parameter()]
+File = Annotated[Path, Parameter(validator=_file())]
+Context = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+Seconds = Annotated[float, Parameter(validator=Number(gt=0, lte=1e9))]
+
+
+def create(store: Store, fleet: Description, /, *, as_json: AsJson = False) -> None:
+    """Begin a study of a fleet.
+
+    Parameters
+    ----------
+    store
+        Where: a file, such as fleet.db, or postgresql://user@host/database.
+    fleet
+        The fleet's description, as `contextual-lqr new` writes it.
+    as_json
+        Print JSON, for a script to read.
+    """
+    with Study.open(address(store), fleet) as study:
+        status = study.status()
+    if as_json:
+        print_json({"store": status.store, "episodes": status.episodes})
+        return
+    begun = "is begun" if not status.episodes else f"is there, with {status.episodes:,} episodes"
+    say(Console(), f"a study of {fleet} {begun} at {store}")
+
+
+def ask(
+    store: Store,
+    /,
+    *,
+    context: Context = None,
+    machine: str | None = None,
+    start: Context = None,
+    key: str | None = None,
+    lease: Seconds = 3600.0,
+    worker: str | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan an episode for a machine, beside all that is being played.
+
+    Parameters
+    ----------
+    store
+        The study: a file, or postgresql://user@host/database.
+    context
+        The machine's context, as mass=2.5.
+    machine
+        Its label.
+    start
+        Where the episode starts, as position=1,velocity=0, if not where the fleet does.
+    key
+        What the ask is known by: the same key gives the same plan again.
+    lease
+        For how many seconds it is waited for; later is welcome too.
+    worker
+        Who asks.
+    as_json
+        Print JSON with all steps, for a machine to play.
+    """
+    with Study.open(address(store, must_exist=True)) as study:
+        where = context_of(study, context)
+        begin = None
+        if start is not None:
+            values = context_of(study, start, names_of(study)[0], "start")
+            begin = list(values.values())
+        plan = study.ask(where, machine, start=begin, key=key, lease=lease, worker=worker)
+        names = names_of(study)
+    if as_json:
+        print_json(plan_facts(plan, *names))
+        return
+    plan_tables(Console(), plan, *names)
+
+
+def tell(
+    store: Store,
+    played: File,
+    /,
+    *,
+    ask: str | None = None,
+    context: Context = None,
+    machine: str | None = None,
+    key: str | None = None,
+    worker: str | None = None,
+    as_json: AsJson = False,
+) -> None:
+    """Put an episode into the study: all of it, on the disk, or nothing.
+
+    Parameters
+    ----------
+    store
+        The study: a file, or postgresql://user@host/database.
+    played
+        A CSV or Parquet table with a row a step and columns named as states and inputs, the last
+        row without inputs; or JSON with "states" and "inputs". Without names: x1, x2, …, u1, u2, …
+    ask
+        The key of the ask that it comes of.
+    context
+        The machine's context, as mass=2.5, if nobody asked.
+    machine
+        The label of the machine that played it; that of the ask, unless given.
+    key
+        What the episode is known by; unless given, a digest of all of it.
+    worker
+        Who tells.
+    as_json
+        Print JSON, for a script to read.
+    """
+    if ask is not None and context is not None:
+        raise InputError("give --ask, or the --context of an episode that nobody asked for")
+    with Study.open(address(store, must_exist=True)) as study:
+        trajectory = episode_from(played, *names_of(study))
+        what: Any = ask if ask is not None else context_of(study, context)
+        told = study.tell(what, trajectory, machine, key=key, worker=worker)
+    if as_json:
+        print_json(told._asdict())
+        return
+    again = "" if told.new else ", told before"
+    say(Console(), f"episode {told.number:,}{again}: {len(trajectory)} steps")
+
+
+def status(store: Store, /, *, as_json: AsJson = False) -> None:
+    """Say how a study stands.
+
+    Parameters
+    ----------
+    store
+        The study: a file, or postgresql://user@host/database.
+    as_json
+        Print JSON, for a script to read.
+    """
+    with Study.open(address(store, must_exist=True)) as study:
+        found = study.status()
+    if as_json:
+        print_json(vars(found))
+        return
+    status_table(Console(), found)
+
+
+def export(
+    store: Store,
+    /,
+    *,
+    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    as_json: AsJson = False,
+) -> None:
+    """Write all episodes as JSON lines, for `import` here or elsewhere.
+
+    Parameters
+    ----------
+    store
+        The study: a file, or postgresql://user@host/database.
+    output
+        The file to write, a line an episode.
+    as_json
+        Print JSON, for a script to read.
+    """
+    require_writable(output)
+    with Study.open(address(store, must_exist=True)) as study:
+        total = study.status().episodes
+        lines = list(_lines(study, total))
+    atomic_write(output, "".join(lines).encode())
+    if as_json:
+        print_json({"written": str(output), "episodes": len(lines)})
+        return
+    say(Console(), f"{output} is written: {len(lines):,} episodes")
+
+
+def import_(store: Store, episodes: File, /, *, as_json: AsJson = False) -> None:
+    """Take in episodes that `export` wrote; those that are there count once.
+
+    Parameters
+    ----------
+    store
+        The study: a file, or postgresql://user@host/database.
+    episodes
+        JSON lines.
+    as_json
+        Print JSON, for a script to read.
+    """
+    new = known = 0
+    with Study.open(address(store, must_exist=True)) as study:
+        records = list(records_in(episodes))
+        with Progress("importing", len(records), "episodes") as progress:
+            for place, record in records:
+                try:
+                    told = study.import_(record)
+                except InputError as error:
+                    done = f"; {new:,} before it are in" if new else ""
+                    raise InputError(f"{episodes}, line {place}: {error}{done}") from error
+                new, known = new + told.new, known + (not told.new)
+                progress.advance()
+    if as_json:
+        print_json({"new": new, "known": known})
+        return
+    say(Console(), f"{new:,} new episodes, {known:,} that were there")
+
+
+def compact(store: Store, /, *, as_json: AsJson = False) -> None:
+    """Make opening quick again, and forget asks that are told or a week late.
+
+    Parameters
+    ----------
+    store
+        The study: a file, or postgresql://user@host/database.
+    as_json
+        Print JSON, for a script to read.
+    """
+    with Study.open(address(store, must_exist=True)) as study:
+        gone = study.compact()
+        episodes = study.status().episodes
+    if as_json:
+        print_json({"forgotten_asks": gone, "episodes": episodes})
+        return
+    say(Console(), f"{store} is compact: {episodes:,} episodes, done asks forgotten: {gone:,}")
+
+
+def _lines(study: Study, total: int) -> Iterator[str]:
+    with Progress("exporting", max(total, 1), "episodes") as progress:
+        for record in study.export():
+            yield json.dumps(record, allow_nan=False) + "\n"
+            progress.advance()
