@@ -238,9 +238,17 @@ template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {
 template <class L>
 INLINE typename L::S weighted_sum(Matrix<L> P, const typename L::V *W, int size) {
     const typename L::V zero = zero_vector<L>();
-    typename L::V sum[4] = {zero, zero, zero, zero};
-    for (int i = 0; i < size * L::width(size); ++i) sum[i & 3] += P.data[i] * (W ? W[i] : zero);
-    return L::total((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    typename L::V a = zero, b = zero, c = zero, e = zero;  // in registers
+    const int count = size * L::width(size);
+    int i = 0;
+    for (; i + 4 <= count; i += 4) {
+        a += P.data[i] * (W ? W[i] : zero), b += P.data[i + 1] * (W ? W[i + 1] : zero);
+        c += P.data[i + 2] * (W ? W[i + 2] : zero), e += P.data[i + 3] * (W ? W[i + 3] : zero);
+    }
+    if (i < count) a += P.data[i] * (W ? W[i] : zero);
+    if (i + 1 < count) b += P.data[i + 1] * (W ? W[i + 1] : zero);
+    if (i + 2 < count) c += P.data[i + 2] * (W ? W[i + 2] : zero);
+    return L::total((a + b) + (c + e));
 }
 
 // base + xᵀ P x.

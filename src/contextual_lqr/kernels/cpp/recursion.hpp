@@ -47,7 +47,7 @@ template <class L, class D, class M> class Recursion {
     const bool keep_K = problem.gains.data || gradient || folded;
     const bool lean =
         !(problem.values.data || gradient || problem.gains.data || problem.constants.data ||
-          problem.dither.data || problem.N.data || uncertain || varying);
+          problem.dither.data || problem.N.data || uncertain);
 
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
@@ -58,7 +58,7 @@ template <class L, class D, class M> class Recursion {
     Matrix<L> dither;
     Matrix<L> room;                                       // of large systems, for `product`
     Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;  // for uncertain systems only
-    Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt, all_dA, all_dB;  // for the gradient only
+    Matrix<L> X, FtP, Ft, XFt, Kt, XKt, all_dA, all_dB;   // for the gradient only
     static constexpr Matrix<L> zero{};
     V *memory = nullptr;
 
@@ -96,8 +96,8 @@ template <class L, class D, class M> class Recursion {
             Nt_more = arena.matrix(m, d);
         }
         if (gradient) {
-            for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
-            dBt = arena.matrix(m, d), Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
+            for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt}) *square = arena.matrix(d, d);
+            Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
             all_dA = arena.matrix(d, d, problem.A.stage ? H : 1);
             all_dB = arena.matrix(d, m, problem.A.stage ? H : 1);
         }
@@ -200,7 +200,7 @@ template <class L, class D, class M> class Recursion {
         }
         if (tracked) all_c.at(0, H - 1) = constant;
         for (int h = H - 2; h >= 0; --h) {
-            if (!lean && varying) system_of(h);
+            if (varying) system_of(h);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
             if (noisy && careful) lost += weighted_sum<L>(error, W.data, d);
             if (careful) mark(infinite<L>(constant), NOT_FINITE, h + 1);
@@ -269,6 +269,7 @@ template <class L, class D, class M> class Recursion {
                 }
             } else {
                 digits.measure(P);
+                if (problem.A.stage) digits.measure_inputs(B);
                 if (digits.carrying) digits.watch(h, P, W, noisy);
                 if (h % 4 == 0 && digits.outgrown()) return backward<careful, lean>();
             }
@@ -303,11 +304,10 @@ template <class L, class D, class M> class Recursion {
     }
 
     // dA = 2 Σ_h P F X and dB = 2 Σ_h P F X Kᵀ, with X the second moment of the state:
-    // X_1 = x xᵀ, X_{h+1} = F X Fᵀ + W. Held transposed, because every product is XᵀY. If A and B
-    // change, the terms of each step are its own gradient.
+    // X_1 = x xᵀ, X_{h+1} = F X Fᵀ + W. If A and B change, the terms of each step are its own
+    // gradient.
     void forward() {
-        clear(dAt, d);
-        clear(dBt, m);
+        const int stages = problem.A.stage ? H - 1 : 1;
         for (int i = 0; i < d; ++i)
             for (int j = 0; j < d; ++j) X.at(i, j) = x.at(0, i) * x.at(0, j);
         for (int h = 0; h < H - 1; ++h) {
@@ -315,31 +315,22 @@ template <class L, class D, class M> class Recursion {
             if (varying) system_of(h);
             product<L>(d, d, m, F, A, Bt, K_h);
             product<L>(d, d, d, FtP, zero, F, P_next);
-            product<L>(d, d, d, dAt, dAt, X, FtP);  // dAᵀ += X Fᵀ P
+            const Matrix<L> dA = all_dA.copy_number(stages > 1 ? h : 0),
+                            dB = all_dB.copy_number(stages > 1 ? h : 0);
+            const bool first = h < stages;
+            product<L>(d, d, d, dA, first ? zero : dA, FtP, X);
             transpose(Kt, K_h, m, d);
             product<L>(d, m, d, XKt, zero, X, Kt);
-            product<L>(m, d, d, dBt, dBt, XKt, FtP);  // dBᵀ += K X Fᵀ P
-            if (problem.A.stage) keep_gradient(h);
+            product<L>(d, m, d, dB, first ? zero : dB, FtP, XKt);
             transpose(Ft, F, d, d);
             product<L>(d, d, d, XFt, zero, X, Ft);
             product<L, true>(d, d, d, X, W, Ft, XFt);  // W is zero where there is no noise
             mirror_upper(X, d);
         }
-        if (!problem.A.stage) keep_gradient(0);
-        const int stages = problem.A.stage ? H - 1 : 1;
+        add_multiple(all_dA, all_dA, L::scalar(1), all_dA, stages * all_dA.height);
+        add_multiple(all_dB, all_dB, L::scalar(1), all_dB, stages * all_dB.height);
         store_copies<L>(problem.dA, all_dA, stages, d, d, pack);
         store_copies<L>(problem.dB, all_dB, stages, d, m, pack);
-    }
-
-    // What has been added up so far, of all steps or of step h alone; then it begins anew.
-    INLINE void keep_gradient(int h) {
-        const Matrix<L> dA = all_dA.copy_number(h), dB = all_dB.copy_number(h);
-        for (int i = 0; i < d; ++i) {
-            for (int j = 0; j < d; ++j) dA.at(i, j) = dAt.at(j, i) + dAt.at(j, i);
-            for (int j = 0; j < m; ++j) dB.at(i, j) = dBt.at(j, i) + dBt.at(j, i);
-        }
-        clear(dAt, d);
-        clear(dBt, m);
     }
 
     // A member that failed has no answer: no gains, no values, no gradient; its cost is infinite.
@@ -375,7 +366,7 @@ template <class L, class D, class M> class Recursion {
         if constexpr (careful) {
             backward<true>();
         } else {
-            digits.set_limit(A, B);
+            digits.set_limit(A, B, problem.A.stage);
             if (lean)
                 backward<false, true>();
             else
