@@ -2,7 +2,8 @@
 
 `python benchmarks/varying.py` takes about a minute; `--write` writes its section of the page
 "Speed". The same machines are given both ways, so that both do the same; they take turns, and the
-quickest turn of each counts. The NumPy kernels are timed alike, with fewer turns.
+quickest turn of each counts, in processor time. The NumPy kernels are timed alike, with fewer
+turns.
 """
 
 from __future__ import annotations
@@ -55,16 +56,16 @@ def _both(call: Callable[..., object], constant: object, varying: object) -> tup
 def ratio(constant: Call, varying: Call, turns: int) -> float:
     """How many times as long the second takes, by the quickest of so many turns of each."""
     best = [np.inf, np.inf]
-    began = time.perf_counter()
+    began = time.process_time()
     constant()
-    count = max(1, min(50, int(2e-3 / (time.perf_counter() - began))))
+    count = max(1, min(50, int(2e-3 / (time.process_time() - began))))
     for _ in range(turns):
         for i, call in enumerate((constant, varying)):
             call()
-            began = time.perf_counter()
+            began = time.process_time()
             for _ in range(count):
                 call()
-            best[i] = min(best[i], time.perf_counter() - began)
+            best[i] = min(best[i], time.process_time() - began)
     return best[1] / best[0]
 
 
@@ -96,8 +97,8 @@ def section(turns: int) -> str:
         "",
         "Written by `benchmarks/varying.py`: the same machines as a `TimeVaryingSystem` and as a",
         f"`LinearSystem`, {STEPS} inputs, with noise: how many times as long the first takes, one",
-        f"thread, by the quickest of {turns} turns each (meant: at most {MEANT}). The gradient of",
-        f"the first is by the A and B of each step, {STEPS} times as many numbers.",
+        f"thread, processor time, the quickest of {turns} turns each (meant: at most {MEANT}). The",
+        f"gradient of the first is by the A and B of each step, {STEPS} times as many numbers.",
         "",
         *compiled,
         "",

@@ -107,6 +107,7 @@ def assert_close(found: Outcome, expected: Outcome, tolerance: float = TOLERANCE
         for i in range(len(a)):
             largest = np.abs(b[i]).max(initial=0.0)
             atol = tolerance * largest if np.isfinite(largest) else 0.0
+            atol += 16 * np.finfo(float).smallest_subnormal  # numbers this small have few digits
             np.testing.assert_allclose(a[i], b[i], rtol=0, atol=atol, err_msg=f"{name}[{i}]")
     np.testing.assert_array_equal(found.status, expected.status)
     np.testing.assert_array_equal(found.failed_step, expected.failed_step)

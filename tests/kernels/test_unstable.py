@@ -44,10 +44,11 @@ def exact(problem: dict[str, Any]) -> dict[str, Array]:
         given = {name: None if M is None else decimals(M) for name, M in problem.items()}
         A, B, Q, R, N, W, x = (given[name] for name in ("A", "B", "Q", "R", "N", "noise", "start"))
         policy, dither, C = (given.get(name) for name in ("policy", "dither", "covariances"))
-        M, d = np.hstack((A, B)), len(A)
+        both, d = np.concatenate((A, B), -1), A.shape[-1]
         P, c = Q[-1], Decimal(0)
         values, constants, gains = [P], [c], []
         for h in reversed(range(len(R))):
+            M = both[h] if both.ndim == 3 else both
             form = np.block([[Q[h], N[h]], [N[h].T, R[h]]]) + M.T @ P @ M
             if C is not None:
                 form = form + (np.diagonal(P)[:, None, None] * C).sum(0)
@@ -109,6 +110,37 @@ def test_what_is_solved_is_right(run: Any, seed: int) -> None:
     sizes = 1e-6 * problem["A"].std() ** 2 * rng.random((d, 1, 1))
     hedged = {**problem, "covariances": sizes * random_covariance(rng, d + m, "full", (d,))}
     assert_right(run(**batched(hedged), values=True), exact(hedged))
+
+
+def changing(rng: Generator, members: int, d: int, m: int, H: int) -> list[dict[str, Any]]:
+    """Machines with another A and B at each step, stable to very unstable; one diagonal cost."""
+    Q = np.stack([np.diag(10 ** rng.uniform(-1, 1, d))] * H)
+    R, N = np.stack([np.eye(m)] * (H - 1)), np.zeros((H - 1, d, m))
+    steps = [
+        [random_dynamics(rng, d, m, radius) for _ in range(H - 1)]
+        for radius in 10 ** rng.uniform(-0.5, 1.5, members)
+    ]
+    stacked = [[np.stack(one) for one in zip(*own, strict=True)] for own in steps]
+    W = random_covariance(rng, d, "full")
+    starts = rng.standard_normal((members, d))
+    return [
+        {"A": A, "B": B, "Q": Q, "R": R, "N": N, "noise": W, "start": x}
+        for (A, B), x in zip(stacked, starts, strict=True)
+    ]
+
+
+@twins
+def test_machines_that_change_in_company(run: Any) -> None:
+    """In large batches sizes may prove that no digits are lost; where they do not, 32 are taken."""
+    many = changing(default_rng(3), 20, 4, 1, 16)
+    together = {name: np.stack([one[name] for one in many]) for name in ("A", "B", "start")}
+    shared = {name: many[0][name][None] for name in ("Q", "R", "noise")}
+    found = run(**together, **shared, N=None, batch=20, gains=True, values=True)
+    assert (found.status == SOLVED).all()
+    for i, problem in enumerate(many):
+        assert_right(
+            Outcome(*(part if part is None else part[i : i + 1] for part in found)), exact(problem)
+        )
 
 
 @twins

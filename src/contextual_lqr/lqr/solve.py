@@ -1,9 +1,8 @@
 """Linear-quadratic control: the solution, any policy's cost, a gradient.
 
 The problem is stated in `problem.py`. The sign is the paper's: u = K x. (python-control writes
-u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h].
-
-For a `StationaryCost` they answer for one constant gain (`long_run.py`, `affine.py`).
+u = -K x.) Steps are counted from 1; the value of a state at step h is xᵀ P[h] x + c[h]. For a
+`StationaryCost` they answer for one constant gain (`long_run.py`, `affine.py`).
 """
 
 from __future__ import annotations

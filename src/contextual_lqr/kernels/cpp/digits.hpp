@@ -10,7 +10,9 @@
 // Sizes alone often prove that it is not. Let every Q_h ≥ diag(q) and R_h ≥ diag(r), both positive, and
 // Σ_i P_ii / q_i ≤ t at every step. From P ≥ Q + KᵀRK + FᵀPF follow Σ_i q_i F_ij² ≤ P_jj, and
 // G ≤ g diag(q) ≤ g Q with g = t (1 + 3/2 t + a/2), a = max_j Σ_i A_ij² q_i / q_j; therefore E ≤ g P.
-// The same of K: Σ_k S_kk K_kj² ≤ P_jj max_k S_kk / r_k, and S_kk ≤ R_kk + t d Σ_i q_i B_ik².
+// The same of K: Σ_k S_kk K_kj² ≤ P_jj max_k S_kk / r_k, and S_kk ≤ R_kk + t d Σ_i q_i B_ik². Where A
+// and B change, to look at every A costs more than it saves. But A = F - BK, Σ_k r_k K_kj² ≤ P_jj, and so
+// a ≤ 2 t (1 + b) with b = Σ_ik q_i B_ik² / r_k.
 //
 // Where that proves nothing, a vector r of random signs is carried along,
 // r <- Fᵀ(r ± s e_k) ± s Aᵀe_k with s² = d P_kk and another k at each step, so that r rᵀ is E on
@@ -66,9 +68,9 @@ template <class L, class D, class M> class Digits {
 
     const D d;
     const M m;
-    Matrix<L> carried;         // r, and r of the step after
-    Matrix<L> sizes, scratch;  // [q, r], and 1 / [q, r]
-    E lost{}, t{}, limit{};
+    Matrix<L> carried;                // r, and r of the step after
+    Matrix<L> sizes, scratch;         // [q, r], and 1 / [q, r]
+    E lost{}, t{}, limit{}, reach{};  // reach: 2 (1 + b) if A and B change, else zero
     Flags unproven{};
     bool provable = false;  // by q and r
     int k = 0;              // the entry that is watched
@@ -93,7 +95,7 @@ template <class L, class D, class M> class Digits {
         double *q = reinterpret_cast<double *>(scratch.row(0)), *most = q + d + m;
         provable = problem.refine && problem.batch >= MANY && !problem.policy.data &&
                    problem.Q.step == 0 && problem.R.step == 0 && !problem.N.data &&
-                   !problem.covariances.data && !problem.A.stage &&
+                   !problem.covariances.data &&
                    least_left(problem.Q.data, problem.horizon, d, q, most) &&
                    least_left(problem.R.data, problem.horizon - 1, m, q + d, most);
         for (int i = 0; provable && i < d + m; ++i)
@@ -101,10 +103,10 @@ template <class L, class D, class M> class Digits {
     }
 
     // Of the next pack: the t up to which sizes prove that enough digits are left.
-    void set_limit(Matrix<L> A, Matrix<L> B) {
+    void set_limit(Matrix<L> A, Matrix<L> B, bool varying) {
         unproven = L::all(!provable);
         E most = L::scalar(1);
-        for (int j = 0; provable && j < d + m; ++j) {
+        for (int j = 0; provable && !varying && j < d + m; ++j) {
             E one = L::scalar(0);
             for (int i = 0; i < d; ++i) {
                 const E entry = j < d ? A.at(i, j) : B.at(i, j - d);
@@ -119,7 +121,7 @@ template <class L, class D, class M> class Digits {
 
     INLINE void start(int h, Matrix<L> P, bool wanted) {
         suspect = L::all(false);
-        lost = t = L::scalar(0);
+        lost = t = reach = L::scalar(0);
         k = 0, carrying = wanted && L::any(unproven);
         for (int i = 0; carrying && i < d; ++i)
             carried.at(h & 1, i) = L::scalar(SIGNS[i & 15]) * L::rough_root(P.at(i, i));
@@ -133,9 +135,23 @@ template <class L, class D, class M> class Digits {
         t = L::choose(L::above(t, now), t, now);  // and not a number where that is not
     }
 
+    // The same of B, where that changes.
+    INLINE void measure_inputs(Matrix<L> B) {
+        if (!provable) return;
+        E now = L::scalar(1);
+        for (int i = 0; i < d; ++i) {
+            E row = L::scalar(0);
+            for (int k = 0; k < m; ++k) row += B.at(i, k) * B.at(i, k) * sizes.at(1, d + k);
+            now += row * sizes.at(0, i);
+        }
+        now += now;
+        reach = L::choose(L::above(reach, now), reach, now);
+    }
+
     // Whether sizes no longer prove it for a member that they did: r must be carried for it.
     INLINE bool outgrown() {
-        const Flags now = ~(L::at_most(t, limit) | unproven);
+        const Flags proven = L::at_most(t, limit) & L::at_most(t * t * reach, L::scalar(PROVEN_A));
+        const Flags now = ~(proven | unproven);
         if (!L::any(now)) return false;
         unproven |= now;
         return true;

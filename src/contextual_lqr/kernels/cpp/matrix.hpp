@@ -114,9 +114,9 @@ template <class L> INLINE void transpose(Matrix<L> to, Matrix<L> from, int rows,
         for (int j = 0; j < columns; ++j) to.at(j, i) = from.at(i, j);
 }
 
-// C = base + XᵀY for TR rows and TC vectors of C, held in registers while k runs. The rows of C,
-// base and Y are `width` apart, those of X, which begins with column i, `apart`.
-template <class L, int TR, int TC>
+// C = base + XᵀY (PLAIN: XY) for TR rows and TC vectors of C, held in registers while k runs. The rows
+// of C, base and Y are `width` apart, those of X, which begins with column (row) i, `apart`.
+template <class L, int TR, int TC, bool PLAIN>
 INLINE void tile(int apart, int width, int inner, typename L::V *C, const typename L::V *base,
                  const typename L::S *X, const typename L::V *Y, int i, int j) {
     typename L::V sum[TR][TC];
@@ -125,27 +125,32 @@ INLINE void tile(int apart, int width, int inner, typename L::V *C, const typena
             sum[r][c] = base ? base[(i + r) * width + j + c] : zero_vector<L>();
     for (int k = 0; k < inner; ++k)
         for (int r = 0; r < TR; ++r)
-            for (int c = 0; c < TC; ++c) sum[r][c] += X[k * apart + r] * Y[k * width + j + c];
+            for (int c = 0; c < TC; ++c)
+                sum[r][c] += X[PLAIN ? r * apart + k : k * apart + r] * Y[k * width + j + c];
     for (int r = 0; r < TR; ++r)
         for (int c = 0; c < TC; ++c) C[(i + r) * width + j + c] = sum[r][c];
 }
 
 // `apart` is the height of X or, if that is packed, TILE_ROWS: then its columns lie in such panels.
-template <class L, bool UPPER, int TC>
+template <class L, bool UPPER, bool PLAIN, int TC>
 INLINE void tile_rows(int height, int apart, int width, int inner, typename L::V *C,
                       const typename L::V *base, const typename L::S *X, const typename L::V *Y,
                       int j) {
-    const std::int64_t panel = apart == height ? 1 : inner;  // how far one column is from the next
+    // How far one column (row) of X is from the next.
+    const std::int64_t panel = PLAIN ? apart : apart == height ? 1 : inner;
     constexpr int columns_per_v = sizeof(typename L::V) / sizeof(typename L::S);
     // Of a symmetric result only tiles that touch the upper triangle are computed.
     const int last = UPPER ? (j + TC) * columns_per_v : height;
     int i = 0;
     for (; i + L::TILE_ROWS <= height && i < last; i += L::TILE_ROWS)
-        tile<L, L::TILE_ROWS, TC>(apart, width, inner, C, base, X + i * panel, Y, i, j);
+        tile<L, L::TILE_ROWS, TC, PLAIN>(apart, width, inner, C, base, X + i * panel, Y, i, j);
     if (i >= last) return;
-    if (height - i == 3) tile<L, 3, TC>(apart, width, inner, C, base, X + i, Y, i, j);
-    if (height - i == 2) tile<L, 2, TC>(apart, width, inner, C, base, X + i, Y, i, j);
-    if (height - i == 1) tile<L, 1, TC>(apart, width, inner, C, base, X + i, Y, i, j);
+    if (height - i == 3)
+        tile<L, 3, TC, PLAIN>(apart, width, inner, C, base, X + i * panel, Y, i, j);
+    if (height - i == 2)
+        tile<L, 2, TC, PLAIN>(apart, width, inner, C, base, X + i * panel, Y, i, j);
+    if (height - i == 1)
+        tile<L, 1, TC, PLAIN>(apart, width, inner, C, base, X + i * panel, Y, i, j);
 }
 
 constexpr int WORTH_PACKING =
@@ -161,30 +166,31 @@ INLINE const double *packed(const V *X, int height, int inner, V *room) {
     return reinterpret_cast<const double *>(room);
 }
 
-template <class L, bool UPPER, class I, class J, class K>
+template <class L, bool UPPER, bool PLAIN, class I, class J, class K>
 INLINE void multiply(I rows, J columns, K inner, typename L::V *C, const typename L::V *base,
                      const typename L::S *X, const typename L::V *Y,
                      typename L::V *room = nullptr) {
     const int height = L::height(rows), width = L::width(columns);
-    int j = 0, apart = height, whole = width;
+    int j = 0, apart = PLAIN ? int(inner) : height, whole = width;
     if constexpr (L::MEMBERS == 1) {
         if (room && width >= WORTH_PACKING)
             X = packed(reinterpret_cast<const V *>(X), height, inner, room), apart = WIDTH;
         if (width % 3 == 1 && width > 3) whole = width - 4;  // two tiles of two, not one of one
     }
     for (; j + L::TILE_COLUMNS <= whole; j += L::TILE_COLUMNS)
-        tile_rows<L, UPPER, L::TILE_COLUMNS>(height, apart, width, inner, C, base, X, Y, j);
+        tile_rows<L, UPPER, PLAIN, L::TILE_COLUMNS>(height, apart, width, inner, C, base, X, Y, j);
     for (; L::TILE_COLUMNS > 2 && j + 2 <= width; j += 2)
-        tile_rows<L, UPPER, 2>(height, apart, width, inner, C, base, X, Y, j);
-    if (width - j == 1) tile_rows<L, UPPER, 1>(height, apart, width, inner, C, base, X, Y, j);
+        tile_rows<L, UPPER, PLAIN, 2>(height, apart, width, inner, C, base, X, Y, j);
+    if (width - j == 1)
+        tile_rows<L, UPPER, PLAIN, 1>(height, apart, width, inner, C, base, X, Y, j);
 }
 
 // One copy for each combination of sizes keeps the compiler's work small.
-template <class L, bool UPPER, class I, class J, class K>
+template <class L, bool UPPER, bool PLAIN, class I, class J, class K>
 NOINLINE void multiply_elsewhere(I rows, J columns, K inner, typename L::V *C,
                                  const typename L::V *base, const typename L::S *X,
                                  const typename L::V *Y, typename L::V *room) {
-    multiply<L, UPPER>(rows, columns, inner, C, base, X, Y, room);
+    multiply<L, UPPER, PLAIN>(rows, columns, inner, C, base, X, Y, room);
 }
 
 // Whether a product is so small that a call would cost more than the compiler's work.
@@ -194,16 +200,16 @@ template <int I, int J, int K> constexpr bool small(Known<I>, Known<J>, Known<K>
 constexpr bool small(int, int, int) { return false; }
 
 // C (rows × columns) = base + Xᵀ Y over `inner` rows of X and Y; base without data is zero. UPPER:
-// C is symmetric, and its lower triangle is left to `mirror_upper`. In `room`, of the size of X, that
+// C is symmetric, and its lower triangle is left to `mirror_upper`. PLAIN, in Lanes only: X Y. In `room`, of the size of X, that
 // is packed if it is worth it.
-template <class L, bool UPPER = false, class I, class J, class K>
+template <class L, bool UPPER = false, bool PLAIN = false, class I, class J, class K>
 INLINE void product(I rows, J columns, K inner, Matrix<L> C, Matrix<L> base, Matrix<L> X,
                     Matrix<L> Y, typename L::V *room = nullptr) {
     if (small(rows, columns, inner))
-        multiply<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
+        multiply<L, UPPER, PLAIN>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data);
     else
-        multiply_elsewhere<L, UPPER>(rows, columns, inner, C.data, base.data, X.entries(0), Y.data,
-                                     room);
+        multiply_elsewhere<L, UPPER, PLAIN>(rows, columns, inner, C.data, base.data, X.entries(0),
+                                            Y.data, room);
 }
 
 // y = c z + xᵀM for M with `inner` rows of `width` vectors, and rows x, y and z.
@@ -238,9 +244,17 @@ template <class L> INLINE void mirror_upper(Matrix<L> P, int d) {
 template <class L>
 INLINE typename L::S weighted_sum(Matrix<L> P, const typename L::V *W, int size) {
     const typename L::V zero = zero_vector<L>();
-    typename L::V sum[4] = {zero, zero, zero, zero};
-    for (int i = 0; i < size * L::width(size); ++i) sum[i & 3] += P.data[i] * (W ? W[i] : zero);
-    return L::total((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    typename L::V a = zero, b = zero, c = zero, e = zero;  // in registers
+    const int count = size * L::width(size);
+    int i = 0;
+    for (; i + 4 <= count; i += 4) {
+        a += P.data[i] * (W ? W[i] : zero), b += P.data[i + 1] * (W ? W[i + 1] : zero);
+        c += P.data[i + 2] * (W ? W[i + 2] : zero), e += P.data[i + 3] * (W ? W[i + 3] : zero);
+    }
+    if (i < count) a += P.data[i] * (W ? W[i] : zero);
+    if (i + 1 < count) b += P.data[i + 1] * (W ? W[i + 1] : zero);
+    if (i + 2 < count) c += P.data[i + 2] * (W ? W[i + 2] : zero);
+    return L::total((a + b) + (c + e));
 }
 
 // base + xᵀ P x.

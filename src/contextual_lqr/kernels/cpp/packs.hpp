@@ -26,9 +26,9 @@ INLINE void load(Matrix<L> to, const Operand &from, std::int64_t offset, int row
                  *p2 = p + pack.member[2] * from.step, *p3 = p + pack.member[3] * from.step;
     int e = 0;
     for (; e + WIDTH <= rows * columns; e += WIDTH) {  // four entries of four systems
-        const V lane[WIDTH] = {load(p0 + e), load(p1 + e), load(p2 + e), load(p3 + e)};
+        const double *const place[WIDTH] = {p0 + e, p1 + e, p2 + e, p3 + e};
         V entry[WIDTH];
-        transpose_four(lane, entry);
+        load_transposed(place, entry);
         for (int l = 0; l < WIDTH; ++l) to.data[e + l] = L::vector(entry[l]);
     }
     for (; e < rows * columns; ++e) to.data[e] = L::vector(V{p0[e], p1[e], p2[e], p3[e]});

@@ -47,7 +47,7 @@ template <class L, class D, class M> class Recursion {
     const bool keep_K = problem.gains.data || gradient || folded;
     const bool lean =
         !(problem.values.data || gradient || problem.gains.data || problem.constants.data ||
-          problem.dither.data || problem.N.data || uncertain || varying);
+          problem.dither.data || problem.N.data || uncertain);
 
     // [K; F] and [RK + Nᵀ; PF] lie one under the other: P = Q + Kᵀ(RK + Nᵀ) + FᵀPF is one product.
     Matrix<L> A, B, Bt, P, PB, S, K, F, RK, PF, Nt, x, diagonal, W;
@@ -56,9 +56,9 @@ template <class L, class D, class M> class Recursion {
     Matrix<L> all_P, all_K, all_c;  // of every step, where they are asked for or given
     Matrix<L> Q, R, N;  // of all steps if the members share them, or else of the one at hand
     Matrix<L> dither;
-    Matrix<L> room;                                       // of large systems, for `product`
-    Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;  // for uncertain systems only
-    Matrix<L> X, FtP, Ft, XFt, Kt, XKt, dAt, dBt, all_dA, all_dB;  // for the gradient only
+    Matrix<L> room;                                               // of large systems, for `product`
+    Matrix<L> C, Cxx, Cux, Cuu, Q_more, R_more, Nt_more;          // for uncertain systems only
+    Matrix<L> X, FtP, Ft, XFt, Kt, XKt, twice_W, all_dA, all_dB;  // for the gradient only
     static constexpr Matrix<L> zero{};
     V *memory = nullptr;
 
@@ -77,7 +77,8 @@ template <class L, class D, class M> class Recursion {
         all_P = arena.matrix(d, d, keep_P ? H : 1);
         if (keep_K) all_K = arena.matrix(m, d, H);
         if (problem.constants.data) all_c = arena.matrix(1, H);
-        PB = arena.matrix(d, m), Bt = arena.matrix(m, d);
+        PB = arena.matrix(d, m);
+        if (!SMALL) Bt = arena.matrix(m, d);
         S = arena.matrix(m, m), Nt = arena.matrix(m, d);
         K = arena.matrix(m + L::height(d), d), F = {K.row(m), K.width, K.height - m};
         RK = arena.matrix(m + L::height(d), d), PF = {RK.row(m), RK.width, RK.height - m};
@@ -96,8 +97,8 @@ template <class L, class D, class M> class Recursion {
             Nt_more = arena.matrix(m, d);
         }
         if (gradient) {
-            for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &dAt}) *square = arena.matrix(d, d);
-            dBt = arena.matrix(m, d), Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
+            for (Matrix<L> *square : {&X, &FtP, &Ft, &XFt, &twice_W}) *square = arena.matrix(d, d);
+            Kt = arena.matrix(d, m), XKt = arena.matrix(d, m);
             all_dA = arena.matrix(d, d, problem.A.stage ? H : 1);
             all_dB = arena.matrix(d, m, problem.A.stage ? H : 1);
         }
@@ -134,7 +135,7 @@ template <class L, class D, class M> class Recursion {
     void load_system() {
         load_stages<L>(all_A, problem.A, H - 1, d, d, pack);
         load_stages<L>(all_B, problem.B, H - 1, d, m, pack);
-        transpose(Bt, B, d, m);
+        if (!SMALL) transpose(Bt, B, d, m);
         if (noisy) load_stages<L>(all_W, problem.noise, H - 1, d, d, pack);
         if (uncertain) load_rows<L>(C, Cxx, Cux, Cuu, problem.covariances, 0, d, m, pack);
     }
@@ -143,11 +144,18 @@ template <class L, class D, class M> class Recursion {
         if (problem.A.stage) {
             A = stage<L>(all_A, problem.A, h, d, d, pack);
             B = stage<L>(all_B, problem.B, h, d, m, pack);
-            transpose(Bt, B, d, m);
+            if (!SMALL) transpose(Bt, B, d, m);
         }
         if (problem.noise.stage) W = stage<L>(all_W, problem.noise, h, d, d, pack);
         if (problem.covariances.stage)
             load_rows<L>(C, Cxx, Cux, Cuu, problem.covariances, h, d, m, pack);
+    }
+
+    INLINE void closed_loop(Matrix<L> K_h) {  // F = A + B K
+        if constexpr (SMALL)
+            product<L, false, true>(d, d, m, F, A, B, K_h);
+        else
+            product<L>(d, d, m, F, A, Bt, K_h);
     }
 
     INLINE void store_value(int h) {
@@ -200,7 +208,7 @@ template <class L, class D, class M> class Recursion {
         }
         if (tracked) all_c.at(0, H - 1) = constant;
         for (int h = H - 2; h >= 0; --h) {
-            if (!lean && varying) system_of(h);
+            if (varying) system_of(h);
             if (noisy) constant += weighted_sum<L>(P, W.data, d);  // c_h = c_{h+1} + tr(P W)
             if (noisy && careful) lost += weighted_sum<L>(error, W.data, d);
             if (careful) mark(infinite<L>(constant), NOT_FINITE, h + 1);
@@ -243,7 +251,7 @@ template <class L, class D, class M> class Recursion {
                 if (careful) weigh_pivots<L>(S, diagonal, m);
             }
             if (!folded) product<L>(m, d, m, RK, N_t, R_h, K);
-            product<L>(d, d, m, F, A, Bt, K_h);  // F = A + B K
+            closed_loop(K_h);
             product<L>(d, d, d, PF, zero, P, F, room.data);
             if constexpr (careful)
                 for (int j = 0; j < d; ++j) added.at(0, j) = summed(j);
@@ -269,6 +277,7 @@ template <class L, class D, class M> class Recursion {
                 }
             } else {
                 digits.measure(P);
+                if (problem.A.stage) digits.measure_inputs(B);
                 if (digits.carrying) digits.watch(h, P, W, noisy);
                 if (h % 4 == 0 && digits.outgrown()) return backward<careful, lean>();
             }
@@ -302,44 +311,34 @@ template <class L, class D, class M> class Recursion {
         for (int l = 0; l < pack.count; ++l) problem.cost.data[pack.member[l]] = L::member(J, l);
     }
 
-    // dA = 2 Σ_h P F X and dB = 2 Σ_h P F X Kᵀ, with X the second moment of the state:
-    // X_1 = x xᵀ, X_{h+1} = F X Fᵀ + W. Held transposed, because every product is XᵀY. If A and B
-    // change, the terms of each step are its own gradient.
+    // dA = Σ_h P F X and dB = Σ_h P F X Kᵀ, with X twice the second moment of the state:
+    // X_1 = 2 x xᵀ, X_{h+1} = F X Fᵀ + 2 W. If A and B change, the terms of each step are its own
+    // gradient.
     void forward() {
-        clear(dAt, d);
-        clear(dBt, m);
+        const int stages = problem.A.stage ? H - 1 : 1;
         for (int i = 0; i < d; ++i)
-            for (int j = 0; j < d; ++j) X.at(i, j) = x.at(0, i) * x.at(0, j);
+            for (int j = 0; j < d; ++j) X.at(i, j) = (x.at(0, i) + x.at(0, i)) * x.at(0, j);
+        add_multiple(twice_W, W, L::scalar(1), W, d);  // zero where there is no noise
         for (int h = 0; h < H - 1; ++h) {
             const Matrix<L> P_next = P_of(h + 1), K_h = all_K.copy_number(h);
             if (varying) system_of(h);
-            product<L>(d, d, m, F, A, Bt, K_h);
+            closed_loop(K_h);
             product<L>(d, d, d, FtP, zero, F, P_next);
-            product<L>(d, d, d, dAt, dAt, X, FtP);  // dAᵀ += X Fᵀ P
+            const Matrix<L> dA = all_dA.copy_number(stages > 1 ? h : 0),
+                            dB = all_dB.copy_number(stages > 1 ? h : 0);
+            const bool first = h < stages;
+            product<L>(d, d, d, dA, first ? zero : dA, FtP, X);
             transpose(Kt, K_h, m, d);
             product<L>(d, m, d, XKt, zero, X, Kt);
-            product<L>(m, d, d, dBt, dBt, XKt, FtP);  // dBᵀ += K X Fᵀ P
-            if (problem.A.stage) keep_gradient(h);
+            product<L>(d, m, d, dB, first ? zero : dB, FtP, XKt);
             transpose(Ft, F, d, d);
             product<L>(d, d, d, XFt, zero, X, Ft);
-            product<L, true>(d, d, d, X, W, Ft, XFt);  // W is zero where there is no noise
+            if (problem.noise.stage) add_multiple(twice_W, W, L::scalar(1), W, d);
+            product<L, true>(d, d, d, X, twice_W, Ft, XFt);
             mirror_upper(X, d);
         }
-        if (!problem.A.stage) keep_gradient(0);
-        const int stages = problem.A.stage ? H - 1 : 1;
         store_copies<L>(problem.dA, all_dA, stages, d, d, pack);
         store_copies<L>(problem.dB, all_dB, stages, d, m, pack);
-    }
-
-    // What has been added up so far, of all steps or of step h alone; then it begins anew.
-    INLINE void keep_gradient(int h) {
-        const Matrix<L> dA = all_dA.copy_number(h), dB = all_dB.copy_number(h);
-        for (int i = 0; i < d; ++i) {
-            for (int j = 0; j < d; ++j) dA.at(i, j) = dAt.at(j, i) + dAt.at(j, i);
-            for (int j = 0; j < m; ++j) dB.at(i, j) = dBt.at(j, i) + dBt.at(j, i);
-        }
-        clear(dAt, d);
-        clear(dBt, m);
     }
 
     // A member that failed has no answer: no gains, no values, no gradient; its cost is infinite.
@@ -375,7 +374,7 @@ template <class L, class D, class M> class Recursion {
         if constexpr (careful) {
             backward<true>();
         } else {
-            digits.set_limit(A, B);
+            digits.set_limit(A, B, problem.A.stage);
             if (lean)
                 backward<false, true>();
             else

@@ -41,6 +41,23 @@ INLINE V absolute(V a) { return V(Mask(a) & 0x7fffffffffffffff); }
 // √|a| to a few per cent: half the exponent.
 INLINE V rough_root(V a) { return V(((Mask(a) & 0x7fffffffffffffff) >> 1) + 0x1ff8000000000000); }
 
+// Four doubles of each of four places: out[l] has the l-th of each. Halves are loaded where they
+// belong, so that half of the shuffles suffice.
+INLINE void load_transposed(const double *const *p, V *out) {
+    typedef double Half __attribute__((vector_size(16)));
+    V both[WIDTH];
+    for (int l = 0; l < WIDTH; ++l) {
+        Half low, high;
+        std::memcpy(&low, p[l & 1] + (l & 2), sizeof(Half));
+        std::memcpy(&high, p[(l & 1) + 2] + (l & 2), sizeof(Half));
+        both[l] = __builtin_shufflevector(low, high, 0, 1, 2, 3);
+    }
+    out[0] = __builtin_shufflevector(both[0], both[1], 0, 4, 2, 6);
+    out[1] = __builtin_shufflevector(both[0], both[1], 1, 5, 3, 7);
+    out[2] = __builtin_shufflevector(both[2], both[3], 0, 4, 2, 6);
+    out[3] = __builtin_shufflevector(both[2], both[3], 1, 5, 3, 7);
+}
+
 // Four vectors of four: out[l] has the l-th entry of each.
 INLINE void transpose_four(const V *in, V *out) {
     const V ab_low = __builtin_shufflevector(in[0], in[1], 0, 4, 2, 6);
@@ -102,6 +119,10 @@ INLINE V absolute(V a) {
 INLINE V rough_root(V a) {
     return V{std::sqrt(std::fabs(a[0])), std::sqrt(std::fabs(a[1])), std::sqrt(std::fabs(a[2])),
              std::sqrt(std::fabs(a[3]))};
+}
+
+INLINE void load_transposed(const double *const *p, V *out) {
+    for (int l = 0; l < WIDTH; ++l) out[l] = V{p[0][l], p[1][l], p[2][l], p[3][l]};
 }
 
 INLINE void transpose_four(const V *in, V *out) {
