@@ -11,7 +11,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.certificates.backtest import BAD, Backtest
+from contextual_lqr.certificates.backtest_records import BAD, Backtest
 from contextual_lqr.certificates.certificate import (
     REFUSED_EXCESS,
     TRUSTED_EXCESS,
