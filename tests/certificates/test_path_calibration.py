@@ -38,7 +38,7 @@ def learnt(
 
 
 def test_exact_features_are_as_far_off_as_claimed() -> None:
-    found = calibrate(learnt(20))
+    found = calibrate(learnt(20), STEPS)
     assert len(found.scores) == 20
     assert 0.6 < np.median(list(found.scores.values())) < 1.4
     assert found.stretch < 2
@@ -46,12 +46,14 @@ def test_exact_features_are_as_far_off_as_claimed() -> None:
 
 
 def test_a_missing_feature_stretches_the_draws() -> None:
-    exact, missing = (calibrate(learnt(6, leak=leak, deviations=None)) for leak in (0.0, 0.05))
+    exact, missing = (
+        calibrate(learnt(6, leak=leak, deviations=None), STEPS) for leak in (0.0, 0.05)
+    )
     assert missing.stretch > 1.5 * exact.stretch
 
 
 def test_few_machines_show_no_more_than_they_can() -> None:
-    found = calibrate(learnt(3))
+    found = calibrate(learnt(3), STEPS)
     assert found.shows == 0.75
     assert found.stretch >= max(found.scores.values())
     assert "3 machines left out" in str(found)
@@ -59,12 +61,12 @@ def test_few_machines_show_no_more_than_they_can() -> None:
 
 
 def test_without_labels_each_run_is_left_out() -> None:
-    assert len(calibrate(learnt(3, labels=False)).scores) == 6
+    assert len(calibrate(learnt(3, labels=False), STEPS).scores) == 6
 
 
 def test_one_machine_has_no_backtest() -> None:
     decoder = learnt(1)
-    assert calibrate(decoder).shows == 0
+    assert calibrate(decoder, STEPS).shows == 0
     said = clqr.certify(decoder, {"area": 1.5}, COST, [0.5], input_bounds=LIMITS, draws=8)
     assert "no backtest" in said.reason
     with pytest.raises(clqr.InputError, match="two at least"):
@@ -72,7 +74,7 @@ def test_one_machine_has_no_backtest() -> None:
 
 
 def test_scores_are_the_same_in_all_units() -> None:
-    one, other = (calibrate(learnt(4, unit=unit)) for unit in (1.0, 1024.0))
+    one, other = (calibrate(learnt(4, unit=unit), STEPS) for unit in (1.0, 1024.0))
     assert np.allclose(list(one.scores.values()), list(other.scores.values()), rtol=1e-6)
 
 
@@ -81,9 +83,9 @@ def test_a_certificate_says_what_the_backtest_showed_and_is_widened_by_it() -> N
     task: Any = ({"area": 1.5}, COST, [0.5])
     wide = clqr.certify(decoder, *task, input_bounds=LIMITS, draws=32)
     assert isinstance(wide, clqr.PathCertificate)
-    assert wide.calibration is calibration_of(decoder)
+    assert wide.calibration is calibration_of(decoder, STEPS)
     assert "6 machines left out" in wide.reason
-    decoder.kept["path calibration", False] = clqr.PathCalibration({}, 1.0, 0.0)
+    decoder.kept["path calibration", STEPS, False] = clqr.PathCalibration({}, 1.0, 0.0)
     narrow = clqr.certify(decoder, *task, input_bounds=LIMITS, draws=32)
     assert wide.likely_excess > narrow.likely_excess
     assert np.diff(wide.interval) > np.diff(narrow.interval)
@@ -91,18 +93,18 @@ def test_a_certificate_says_what_the_backtest_showed_and_is_widened_by_it() -> N
 
 def test_new_data_are_calibrated_anew() -> None:
     decoder = learnt(3)
-    assert len(calibration_of(decoder).scores) == 3
+    assert len(calibration_of(decoder, STEPS).scores) == 3
     decoder.merge(learnt(5, leak=0.01))
-    assert len(calibration_of(decoder).scores) == 5
+    assert len(calibration_of(decoder, STEPS).scores) == 5
 
 
 def test_of_a_known_machine_its_runs_are_left_out() -> None:
     decoder = learnt(4)
-    assert set(calibration_of(decoder, known=True).scores) == {f"tank {i}" for i in range(4)}
+    assert set(calibration_of(decoder, STEPS, known=True).scores) == {f"tank {i}" for i in range(4)}
     context = decoder.logged_runs.runs[0].context
     said = clqr.certify(decoder, context, COST, [0.5], machine="tank 0", draws=8)
     assert isinstance(said, clqr.PathCertificate)
-    assert said.calibration is calibration_of(decoder, known=True)
+    assert said.calibration is calibration_of(decoder, STEPS, known=True)
 
 
 def test_backtest_takes_dynamics() -> None:

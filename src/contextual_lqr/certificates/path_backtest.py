@@ -65,7 +65,7 @@ def backtest_paths(
     units, every = machines_of(decoder), decoder.logged_runs.runs
     if len(units) < 2:
         raise InputError("a backtest leaves machines out: it needs the runs of two at least")
-    calibration, found = calibration_of(decoder), []
+    calibration, found = calibration_of(decoder, max(cost.horizon - 1, 1)), []
     for name in some_of(list(units)):
         own = units[name]
         others = [run for run in every if not any(run is one for one in own)]

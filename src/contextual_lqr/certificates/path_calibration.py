@@ -1,8 +1,8 @@
 """How far to widen what is believed of machines that are not linear: as far as their runs ask for.
 
 Each machine is left out in turn (without labels, each run is one). The others' belief predicts its
-logged runs, 1, 2, 4, ... steps ahead from logged states, by draws of Θ and of the noise, whose
-median is m and whose root mean square about it is s:
+logged runs from logged states, 1, 2, 4, ... steps ahead, no more than the path has, by draws of Θ
+and of the noise, whose median is m and whose root mean square about it is s:
 
     score of a prediction   |x - m| / (1.96 s)
     score of a machine      the 95 % quantile over its predictions: 1 if they are as claimed
@@ -74,17 +74,20 @@ class PathCalibration:
         return _ranked(self.scores)[0]
 
 
-def calibration_of(decoder: Decoder, known: bool = False) -> PathCalibration:
-    """That of a decoder's own runs, for machines it has never seen or has; kept until data come."""
-    kept, key = decoder.kept, ("path calibration", known)
+def calibration_of(decoder: Decoder, steps: int, known: bool = False) -> PathCalibration:
+    """That of a decoder's own runs, for paths of so many steps; kept until data come."""
+    kept, key = decoder.kept, ("path calibration", steps, known)
     if key not in kept:
-        kept[key] = calibrate(decoder, known)
+        kept[key] = calibrate(decoder, steps, known)
     found: PathCalibration = kept[key]
     return found
 
 
-def calibrate(decoder: Decoder, known: bool = False) -> PathCalibration:
-    """Leave each machine out in turn, or each run of a machine, and predict what is left out."""
+def calibrate(decoder: Decoder, steps: int, known: bool = False) -> PathCalibration:
+    """Leave each machine out in turn, and predict what is left out, at most so many steps ahead.
+
+    Of machines that are `known` each run is left out in turn.
+    """
     units = machines_of(decoder)
     if known:
         units = {name: runs for name, runs in units.items() if len(runs) > 1}
@@ -100,7 +103,7 @@ def calibrate(decoder: Decoder, known: bool = False) -> PathCalibration:
             others = learnt_from(decoder, [run for run in every if not _among(run, part)])
             for run in part:
                 belief = others.machine(run.context, label)
-                found.append(prediction_scores(belief, run.trajectory, rng))
+                found.append(prediction_scores(belief, run.trajectory, steps, rng))
         scores[name] = float(np.quantile(np.concatenate(found), LEVEL, method="higher"))
     score, shows = _ranked(scores)
     return PathCalibration(scores, max(score, 1.0), shows)
@@ -143,12 +146,12 @@ def learnt_from(decoder: Decoder, runs: Sequence[LoggedRun]) -> Decoder:
 
 
 def prediction_scores(
-    belief: MachineBelief, run: Trajectory, rng: np.random.Generator
+    belief: MachineBelief, run: Trajectory, most: int, rng: np.random.Generator
 ) -> Float[Array, " predictions"]:
     """Of predictions 1, 2, 4, ... steps ahead: what they are off by, in units of the claim."""
     assert isinstance(belief, DynamicsBelief)
     steps, d = run.inputs.shape[0], run.states.shape[1]
-    aheads = {2**k for k in range(int(math.log2(steps)) + 1)}
+    aheads = {2**k for k in range(int(math.log2(min(steps, most))) + 1)}
     places = np.unique(np.linspace(0, steps - 1, min(_WINDOWS, steps)).round().astype(int))
     n = len(places)
     theta = np.repeat(belief.draw(_DRAWS, rng), n, 0)  # (draws * windows, d, p)

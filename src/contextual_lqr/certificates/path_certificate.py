@@ -109,7 +109,7 @@ def certify_path(
     limits: Any = {"input_bounds": _pair(input_bounds, dynamics)}
     path = solve_trajectory(belief, cost, x, attempts=_EVERYWHERE, **limits)
     if calibration is None:
-        calibration = calibration_of(decoder, machine is not None)
+        calibration = calibration_of(decoder, max(cost.horizon - 1, 1), machine is not None)
     stretch = calibration.stretch
     thetas = belief.draw(draws, rng, stretch=stretch)
     levels = stretch * np.sqrt(np.diagonal(belief.noise))
