@@ -26,7 +26,7 @@ from contextual_lqr.certificates.path_calibration import (
     machines_of,
     some_of,
 )
-from contextual_lqr.certificates.path_certificate import certify_path, path_excess
+from contextual_lqr.certificates.path_certificate import certify_path, path_excess, require_episodes
 from contextual_lqr.errors import InputError
 
 _DRAWS = 24
@@ -62,6 +62,7 @@ def backtest_paths(
     input_bounds: Any,
 ) -> PathBacktest:
     """Leave each machine out in turn, plan for it, and try the plan on what its own runs say."""
+    require_episodes(cost)
     units, every = machines_of(decoder), decoder.logged_runs.runs
     if len(units) < 2:
         raise InputError("a backtest leaves machines out: it needs the runs of two at least")

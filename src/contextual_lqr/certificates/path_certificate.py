@@ -92,11 +92,7 @@ def certify_path(
     """The path of one machine that is not linear, and its certificate."""
     dynamics = decoder.context_map
     assert isinstance(dynamics, Dynamics)
-    require(
-        isinstance(cost, QuadraticCost),
-        f"of machines that are not linear, episodes are certified: give a TargetCost, not "
-        f"{shown(cost)}",
-    )
+    require_episodes(cost)
     draws = as_count("draws", draws, 2)
     rng = np.random.default_rng(0) if rng is None else rng
     d = len(dynamics.state_names)
@@ -166,6 +162,15 @@ def path_excess(
     with np.errstate(invalid="ignore", divide="ignore"):
         excess = np.maximum(paid / np.minimum(best, paid) - 1, 0.0)
     return np.where(np.isnan(excess), 0.0 if not np.any(paid) else np.inf, excess), paid
+
+
+def require_episodes(cost: Any) -> None:
+    """Refuse a cost that is not of episodes."""
+    require(
+        isinstance(cost, QuadraticCost),
+        f"of machines that are not linear, episodes are certified: give a TargetCost, not "
+        f"{shown(cost)}",
+    )
 
 
 def _pair(bounds: Any, dynamics: Dynamics) -> Any:
