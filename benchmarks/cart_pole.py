@@ -14,6 +14,7 @@ from typing import NamedTuple
 import gymnasium.envs.mujoco as home
 import mujoco
 import numpy as np
+from films import film
 from numpy import ndarray as Array
 from pages import write_section
 from pictures import BLUE, FIGURES, GREY
@@ -80,7 +81,11 @@ AFTER = """
 The error is that of the angular rate after one step along the unseen runs, relative to how much it
 changes, in the median.
 
-![Angles of 100 unseen poles](../figures/cart-pole-swing-up.png)
+![Angles of 100 unseen poles](../figures/cart-pole-swing-up.svg)
+
+The first of them, as it moved:
+
+![An unseen pole swings up](../figures/cart-pole-film.gif)
 """
 
 
@@ -129,6 +134,7 @@ class Score(NamedTuple):
     cost: float
     error: float
     angles: Array
+    first: tuple[dict[str, float], clqr.Trajectory]
 
 
 def drawn(rng: np.random.Generator) -> dict[str, float]:
@@ -166,6 +172,7 @@ def scored(seed: int, agent: clqr.Agent, unseen: int = UNSEEN) -> Score:
     """The unseen machines."""
     rng = np.random.default_rng((seed, 1))
     held, within, costs, errors, angles = 0, 0, [], [], []
+    first: tuple[dict[str, float], clqr.Trajectory] | None = None
     for _ in range(unseen):
         context = drawn(rng)
         machine = Machine(context, rng)
@@ -177,6 +184,7 @@ def scored(seed: int, agent: clqr.Agent, unseen: int = UNSEEN) -> Score:
             attempts=13,
         )
         played = machine.play(path.policy)
+        first = first or (context, played)
         turned = (played.states[:, 1] + np.pi) % (2 * np.pi) - np.pi
         up = bool((np.abs(turned[-LAST:]) < UPRIGHT).all())
         held += up
@@ -187,7 +195,8 @@ def scored(seed: int, agent: clqr.Agent, unseen: int = UNSEEN) -> Score:
         errors.append(np.abs(played.states[1:, 3] - ahead).mean() / np.abs(change).mean())
         angles.append(played.states[:, 1])
     medians = (float(np.median(one)) for one in (costs, errors))
-    return Score(held, within, *medians, np.array(angles))
+    assert first is not None
+    return Score(held, within, *medians, np.array(angles), first)
 
 
 def draw(angles: Array) -> None:
@@ -202,6 +211,20 @@ def draw(angles: Array) -> None:
     axes.set(xlabel="time [s]", ylabel="angle from upright [rad]")
     axes.set_yticks([-2 * np.pi, -np.pi, 0, np.pi, 2 * np.pi], ["-2π", "-π", "0", "π", "2π"])
     save_figure(figure, FIGURES, "cart-pole-swing-up")
+    (FIGURES / "cart-pole-swing-up.png").unlink()  # the site shows the SVG
+
+
+def shot(context: dict[str, float], played: clqr.Trajectory) -> None:
+    """A film of one machine."""
+    film(
+        "cart-pole-film",
+        played.states[:, 1],
+        context["length"],
+        DT * STEPS,
+        positions=played.states[:, 0],
+        rail=1.0,
+        says=f"{context['mass']:.1f} kg, {context['length']:.2f} m",
+    )
 
 
 def main() -> None:
@@ -219,6 +242,7 @@ def main() -> None:
     assert first is not None
     with figure_style():
         draw(first.angles)
+    shot(*first.first)
     said = f"{len(seeds)} seeds from {FIRST_SEED}, none used in development."
     text = TEXT.replace("SEEDS", said) + "\n".join(lines) + "\n" + AFTER
     write_section("nonlinear", "cart_pole", text)

@@ -2,7 +2,8 @@
 
 Writes a section of docs/measured/nonlinear.md from what a run printed:
 `python benchmarks/ilqr.py > rounds` (or with the names of some contestants), then
-`python benchmarks/ilqr.py --page rounds`.
+`python benchmarks/ilqr.py --page rounds`. `--replan` times a step of a live agent, and writes its
+section.
 
 The problem: two links on a table, the motor between them (d = 4, m = 1), 50 steps of 0.02 s from
 100 starts about straight, to be brought there. All begin from no input. Crocoddyl's is its own
@@ -23,6 +24,7 @@ from pages import write_section
 from peers import ONE_THREAD
 
 import contextual_lqr as clqr
+from contextual_lqr.fleets import cart_pole_swing_up
 
 STEPS, DT, BATCH, ROUNDS = 50, 0.02, 100, 3
 M1, M2, L1, L2, G = 1.0, 1.0, 0.5, 0.5, 0.0  # point masses at the ends of links on a table
@@ -38,6 +40,15 @@ All find the same costs (SAME).
 
 | | 100 machines | a machine | iterations, median | times ours |
 |---|---|---|---|---|
+"""
+
+REPLAN = """# A step planned anew
+
+Written by `benchmarks/ilqr.py --replan`. An agent with `adapt="step"` on a cart and pole (d = 4,
+m = 1, 50 steps) plans at each step the rest of the episode anew, from the path before. The first
+step of an episode, which has no path before it and begins from several guesses, takes FIRST ms of
+the processor; the others MIDDLE ms in the median and MOST ms at most (of ROUNDS episodes the least,
+step by step; one thread).
 """
 
 
@@ -270,8 +281,38 @@ def page(rounds: str) -> None:
     write_section("nonlinear", "ilqr", text + "\n".join(lines) + "\n")
 
 
+def replan() -> None:
+    """What a step of a live agent takes, planned anew."""
+    fleet, times = cart_pole_swing_up(horizon=STEPS + 1), []
+    rng, agent = np.random.default_rng(0), fleet.agent()
+    for _ in range(4):
+        fleet.teach(agent, fleet.sample_context(rng), rng)
+    for _ in range(ROUNDS):
+        context, x = fleet.sample_context(rng), fleet.start
+        with agent.episode(context, "step") as episode:
+            while not episode.finished:
+                begun = time.process_time()
+                u = episode.act(x)
+                times.append(time.process_time() - begun)
+                x = fleet.step(context, x, u, rng)
+                episode.observe(x)
+    each = 1000 * np.reshape(times, (ROUNDS, STEPS)).min(0)  # the least of the rounds, a step each
+    first, rest = each[0], each[1:]
+    shown = {
+        "FIRST": f"{first:.0f}",
+        "MIDDLE": f"{np.median(rest):.2f}",
+        "MOST": f"{rest.max():.2f}",
+    }
+    said = REPLAN.replace("ROUNDS", str(ROUNDS))
+    for word, number in shown.items():
+        said = said.replace(word, number)
+    write_section("nonlinear", "replan", said)
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["--page"]:
+    if sys.argv[1:] == ["--replan"]:
+        replan()
+    elif sys.argv[1:2] == ["--page"]:
         page(sys.argv[2])
     else:
         os.environ.update(ONE_THREAD)

@@ -29,7 +29,8 @@ from pages import write_section
 from scipy.stats import binomtest
 
 import contextual_lqr as clqr
-from contextual_lqr.certificates.backtest import Backtest, backtest
+from contextual_lqr.certificates.backtest import backtest
+from contextual_lqr.certificates.backtest_records import Backtest
 
 LEARNT = 150
 AMOUNTS = {"zero-shot": 0, "12 h": 24, "24 h": 48, "48 h": 96, "a week": WEEK}

@@ -29,6 +29,7 @@ from numpy import ndarray as Array
 from numpy.lib.stride_tricks import sliding_window_view
 
 import contextual_lqr as clqr
+from contextual_lqr.certificates.path_calibration import PathCalibration, calibration_of
 
 DATA = Path(__file__).parent / "data" / "double-pendulum.parquet"
 STEP, FINE = 0.01, 0.002  # s: of a prediction, and of the logs
@@ -231,16 +232,28 @@ def decoder_step(decoder: clqr.Decoder) -> Any:
     return step
 
 
+def calibrated(decoder: clqr.Decoder, runs: list[Run]) -> PathCalibration:
+    """What predictions of the builds, or of the runs, that it has learnt from were off by."""
+    known = any(known_machine(decoder, run.build) for run in runs)
+    return calibration_of(decoder, max(AHEAD.values()), known)
+
+
 def bands(
-    decoder: clqr.Decoder, run: Run, at: Array, draws: int, rng: np.random.Generator
+    decoder: clqr.Decoder,
+    run: Run,
+    at: Array,
+    draws: int,
+    rng: np.random.Generator,
+    stretch: float = 1.0,
 ) -> Array:
     """Angles (draws, starts, steps, 2) of posterior draws, each with noise and a start of its own.
 
-    A start is off by as much as starts are from what is known of them 30 ms later.
+    A start is off by as much as starts are from what is known of them 30 ms later. `stretch`
+    widens the draws and the noise, as in a certificate.
     """
     belief = decoder.machine(context_of(run.build), known_machine(decoder, run.build))
-    theta = belief.draw(draws, rng)
-    spread = np.sqrt(np.diagonal(belief.noise))
+    theta = belief.draw(draws, rng, stretch=stretch)
+    spread = stretch * np.sqrt(np.diagonal(belief.noise))
     off = np.sqrt(np.square(run.now - run.smooth).mean(0))
     x = run.now[at] + off * rng.standard_normal((draws, len(at), 4))
     found = []
@@ -252,12 +265,14 @@ def bands(
     return np.stack(found, 2)
 
 
-def inside(decoder: clqr.Decoder, runs: list[Run], draws: int = 60) -> list[float]:
+def inside(
+    decoder: clqr.Decoder, runs: list[Run], stretch: float = 1.0, draws: int = 60
+) -> list[float]:
     """The share of angles within the middle 90 % of draws, so far ahead."""
     rng, found = np.random.default_rng(0), []
     for run in runs:
         at = starts_of(run)[::6]
-        drawn = bands(decoder, run, at, draws, rng)
+        drawn = bands(decoder, run, at, draws, rng, stretch)
         low, high = np.quantile(drawn, [0.05, 0.95], axis=0)
         for steps in AHEAD.values():
             true = run.raw[at + steps, :2]
@@ -306,6 +321,13 @@ def measured(runs: list[Run]) -> dict[str, Any]:
             "inside": inside(own, new),
             "inside, one law": inside(law, new),
         }
+        for kind, decoder in (("", own), (", one law", law)):
+            backtest = calibrated(decoder, new)
+            found[name] |= {
+                f"stretch{kind}": backtest.stretch,
+                f"shows{kind}": backtest.shows,
+                f"widened{kind}": inside(decoder, new, backtest.stretch),
+            }
         print(name, json.dumps(found[name]), flush=True)
     return found
 
@@ -325,6 +347,15 @@ def text_of(found: dict[str, Any]) -> str:
     for name, one in found.items():
         shares = (" / ".join(f"{x:.0%}" for x in one[k]) for k in ("inside", "inside, one law"))
         lines.append(f"| {name} | " + " | ".join(shares) + " |")
+    lines += ["", "The same, widened by what a backtest of the runs learnt from asks for:", ""]
+    lines += ["| predicted | builds deviate | by | one law | by | machines show |"]
+    lines += ["|---|---|---|---|---|---|"]
+    for name, one in found.items():
+        cells = [name]
+        for kind in ("", ", one law"):
+            cells += [" / ".join(f"{x:.0%}" for x in one[f"widened{kind}"])]
+            cells += [f"{one[f'stretch{kind}']:.1f}"]
+        lines.append("| " + " | ".join(cells) + f" | {one['shows']:.0%} |")
     raw = _three(next(iter(found.values()))["from raw readings"])
     lines += ["", f"From raw readings in place of filtered ones, half of the runs of each: {raw}."]
     return "# Errors and bands\n\n" + "\n".join(lines) + "\n"

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import gymnasium
 import numpy as np
+from films import film
 from gymnasium.envs.classic_control.pendulum import PendulumEnv
 from numpy import ndarray as Array
 from pages import write_section
@@ -54,7 +55,11 @@ AFTER = """
 Rows in which the environment stops the speed at its limit are left out of what is learnt, and no
 model knows of that limit: where a plan meets it, its feedback repairs what it can.
 
-![Angles of 100 unseen pendulums](../figures/swing-up.png)
+![Angles of 100 unseen pendulums](../figures/swing-up.svg)
+
+One of them that began near hanging, as it moved:
+
+![An unseen pendulum swings up](../figures/swing-up-film.gif)
 """
 
 
@@ -64,6 +69,7 @@ class Score(NamedTuple):
     upright: int
     returns: Array
     angles: Array
+    contexts: list[dict[str, float]]
 
 
 def environment(context: dict[str, float], rng: np.random.Generator) -> tuple[PendulumEnv, Array]:
@@ -120,9 +126,10 @@ def taught(seed: int) -> clqr.Agent:
 def scored(seed: int, agent: clqr.Agent | None) -> Score:
     """The unseen machines, by what was learnt, or by the truth."""
     rng = np.random.default_rng((seed, 1))
-    returns, angles, upright = [], [], 0
+    returns, angles, contexts, upright = [], [], [], 0
     for _ in range(UNSEEN):
         context = drawn(rng)
+        contexts.append(context)
         env, start = environment(context, rng)
         machine = (
             clqr.DynamicsBelief.known(DYNAMICS, context, TRUTH)
@@ -137,7 +144,7 @@ def scored(seed: int, agent: clqr.Agent | None) -> Score:
         upright += bool((np.abs(turned[-LAST:]) < UPRIGHT).all())
         returns.append(total)
         angles.append(played.states[:, 0])
-    return Score(upright, np.array(returns), np.array(angles))
+    return Score(upright, np.array(returns), np.array(angles), contexts)
 
 
 def draw(angles: Array) -> None:
@@ -153,6 +160,15 @@ def draw(angles: Array) -> None:
     axes.set(xlabel="time [s]", ylabel="angle from upright [rad]")
     axes.set_yticks([-2 * np.pi, -np.pi, 0, np.pi, 2 * np.pi], ["-2π", "-π", "0", "π", "2π"])
     save_figure(figure, FIGURES, "swing-up")
+    (FIGURES / "swing-up.png").unlink()  # the site shows the SVG
+
+
+def shot(angles: Array, contexts: list[dict[str, float]]) -> None:
+    """A film of the machine that began nearest to hanging."""
+    at = int(np.cos(angles[:, 0]).argmin())
+    c = contexts[at]
+    says = f"g {c['g']:.1f}, {c['mass']:.2f} kg, {c['length']:.2f} m"
+    film("swing-up-film", -angles[at], c["length"], DT * STEPS, says=says)
 
 
 def main() -> None:
@@ -172,6 +188,7 @@ def main() -> None:
         assert first is not None
         with figure_style():
             draw(first.angles)
+        shot(first.angles, first.contexts)
         said = f"{len(seeds)} seeds from {FIRST_SEED}, none used in development."
         text = TEXT.replace("SEEDS", said) + "\n".join(lines) + "\n" + AFTER
         write_section("nonlinear", "swing_up", text)

@@ -8,7 +8,8 @@ from numpy.random import default_rng
 
 from contextual_lqr import Decoder, InputError, QuadraticCost, certify, certify_many
 from contextual_lqr.belief.population import Population
-from contextual_lqr.certificates.backtest import FEWEST, backtest
+from contextual_lqr.certificates.backtest import backtest
+from contextual_lqr.certificates.backtest_records import FEWEST
 from contextual_lqr.certificates.fleet_check import fleet_check
 from deviating_fleet import NOISE, context_map, contexts, episode, learnt, machines
 

@@ -1,5 +1,6 @@
 """[dynamics] in fleet.toml: read, fitted, checked, and what is wrong with it told with its line."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,7 @@ import polars as pl
 import pytest
 
 import contextual_lqr as clqr
+from contextual_lqr.cli import app
 from contextual_lqr.data import DescriptionError, FleetDescription, fit, survey_logs
 
 TEXT = """
@@ -88,6 +90,26 @@ def test_check_names_what_no_log_excites(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "torque/(mass*length**2) is never excited" in done.stdout.replace("\n", " ")
     assert "5 numbers, of 4 features" in done.stdout
+
+
+def test_advise_names_it_too_and_paths_are_backtested(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "fleet.toml").write_text(TEXT)
+    write_logs(tmp_path, torque=0.0)
+    app(["fit", "fleet.toml", "log.csv", "-o", "still.decoder"], result_action="return_value")
+    assert "no backtest of paths" in capsys.readouterr().out
+    app(["advise", "still.decoder"], result_action="return_value")
+    assert "torque/(mass*length**2) is never excited" in capsys.readouterr().out.replace("\n", " ")
+    write_logs(tmp_path)
+    app(["fit", "fleet.toml", "log.csv", "-o", "a.decoder"], result_action="return_value")
+    capsys.readouterr()
+    app(["backtest", "a.decoder", "--json"], result_action="return_value")
+    found = json.loads(capsys.readouterr().out)
+    assert set(found["scores"]) == {f"m{i}" for i in range(5)}
+    assert found["shows"] == pytest.approx(5 / 6)
+    assert (found["trusted"], found["wrongly"]) == (5, 0)
 
 
 def test_a_known_row_is_a_sum_of_features(tmp_path: Path) -> None:

@@ -393,7 +393,8 @@ ANSWERS = {
     "ContextMap", "Status", "Strategy", "ContextError", "ContextualLQRError", "FormatError",
     "InputError", "UnsolvableError", "plot_backtest", "plot_certificates", "plot_closed_loop",
     "plot_decoder", "plot_tradeoff", "StationarySolution", "GainSchedule", "Dynamics",
-    "DynamicsBelief", "PathCertificate", "TrajectoryPolicy", "TrajectorySolution",
+    "DynamicsBelief", "PathBacktest", "PathCalibration", "PathCertificate", "TrajectoryPolicy",
+    "TrajectorySolution",
 }  # fmt: skip
 
 

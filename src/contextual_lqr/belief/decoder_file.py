@@ -12,6 +12,7 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.changing_machines import ChangingMachines
 from contextual_lqr.belief.evidence import Digests
 from contextual_lqr.belief.logged import Logged
+from contextual_lqr.belief.logged_runs import LoggedRuns
 from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.regression import Regression, listed, listed_level
@@ -110,6 +111,7 @@ def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
         arrays["prior_covariances"] = decoder.given_prior.covariances
     if decoder.logged is not None:
         arrays["logged"] = decoder.logged.array()
+    arrays |= decoder.logged_runs.arrays()
     if store is not None:
         arrays |= store.arrays()
     if machines is not None and machines.changing is not None:
@@ -176,6 +178,7 @@ def _restored(
     )
     if "logged" in arrays:
         decoder.logged = Logged.from_array(arrays["logged"], p)
+    decoder.logged_runs = LoggedRuns.from_arrays(arrays)
     if state["machines"] and decoder._machines is not None:
         states, more = state["machines"]
         decoder._machines.store = MachineStore.from_arrays(

@@ -283,6 +283,8 @@ class _Row:
                 return at
             decrement = float(step.ravel() @ at.H @ step.ravel())
             back = np.linalg.solve(at.U, np.linalg.solve(at.U, step).T)
+            if not np.isfinite(back).all():  # one machine alone: nothing says how machines deviate
+                return at
             share, new = 1.0, at
             while share > 1e-6:
                 new = self._pass(at.T + share * (back + back.T) / 2, weights, shrinkage)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -118,6 +118,13 @@ def block_rows(columns: int) -> int:
     BLAS finds it too small for threads, which for matrices this narrow cost more than they save.
     """
     return max(2 * columns, 7500 // columns)
+
+
+def column_blocks(columns: Sequence[Array], some: Array | None) -> Iterator[Float[Array, "n k"]]:
+    """Columns, or some of their rows, as rows, in such blocks."""
+    rows = np.stack([one if some is None else one[some] for one in columns])
+    size = block_rows(len(columns))
+    return (rows[:, i : i + size].T for i in range(0, rows.shape[1], size))
 
 
 @cache

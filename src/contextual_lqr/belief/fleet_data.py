@@ -30,10 +30,11 @@ from contextual_lqr.belief.episodes import (
     without_repeats,
 )
 from contextual_lqr.belief.evidence import Digests, episode_digests, table_digest
-from contextual_lqr.belief.factors import block_rows, tall_triangle, triangle
+from contextual_lqr.belief.factors import column_blocks, tall_triangle, triangle
 from contextual_lqr.belief.fleet_machines import FleetMachines
 from contextual_lqr.belief.locked import Locked, one_at_a_time
 from contextual_lqr.belief.logged import Logged
+from contextual_lqr.belief.logged_runs import LoggedRuns
 from contextual_lqr.belief.merging import require_mergeable
 from contextual_lqr.belief.pooled_rows import PooledRows
 from contextual_lqr.belief.prior import Prior, as_scales, with_known_rows
@@ -63,10 +64,8 @@ class FleetData(PooledRows, Locked):
         scales: ArrayLike | None = None,
     ) -> None:
         self.regularisation = as_regularisation(regularisation)
-        if not isinstance(context_map, ContextMap):
-            raise InputError(
-                f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}"
-            )
+        said = f"context_map must be a ContextMap, such as BlockContext, not {context_map!r}"
+        require(isinstance(context_map, ContextMap), said)
         self.context_map = context_map
         if noise_level is None and self.regularisation is not None:
             noise_level = np.sqrt(self.regularisation)
@@ -91,6 +90,7 @@ class FleetData(PooledRows, Locked):
         self.repeats = 0  # episodes, stretches of them in logs or tables, learnt before
         self.kept: dict[Any, Any] = {}  # what others computed from it; gone when data come
         self.logged: Logged | None = None  # how large it was
+        self.logged_runs = LoggedRuns()  # some of it, of machines that are not linear
         self.last_natural: tuple[Array, Prior] | None = None  # and by which G; steps do not move it
         self._digests = Digests()
         super().__init__(None if deviations is None else FleetMachines(deviations))
@@ -129,26 +129,27 @@ class FleetData(PooledRows, Locked):
         InputError
             If context, trajectory and decoder do not fit together.
         """
-        if trajectory.states.ndim != 2:
-            raise InputError(
-                "update takes one episode, states of shape (H, d), but has shape "
-                f"{trajectory.states.shape}; update_many takes many"
-            )
+        require(
+            trajectory.states.ndim == 2,
+            "update takes one episode, states of shape (H, d), but has shape "
+            f"{trajectory.states.shape}; update_many takes many",
+        )
         context_map = sized_for(self.context_map, trajectory, "the trajectory")
         if isinstance(context, Schedule):
             x, u, steps = trajectory.states, trajectory.inputs, len(trajectory)
-            require(
-                len(context) == steps,
-                f"the trajectory has {steps} steps, but the schedule {len(context)} contexts",
-            )
+            said = f"the trajectory has {steps} steps, but the schedule {len(context)} contexts"
+            require(len(context) == steps, said)
             sides = (list(x[:-1].T), list(u.T), list(x[1:].T))
             options: Any = {"machine": machine, "allow_repeats": allow_repeats}
             self.update_columns(context.contexts, *sides, episodes=1, changing=True, **options)
             return
-        groups = encoded(context_map, [context], [alone(trajectory)])
-        G = context_map.matrix(context)[None]
+        groups, G = (
+            encoded(context_map, [context], [alone(trajectory)]),
+            context_map.matrix(context)[None],
+        )
         keys = context_map.keys([context], G)
         self._learn_episodes(context_map, G, keys, groups, [machine], allow_repeats)
+        self.logged_runs = self.logged_runs.told(context_map, [context], [trajectory], [machine])
 
     @one_at_a_time
     def update_many(
@@ -185,9 +186,9 @@ class FleetData(PooledRows, Locked):
         groups = encoded(context_map, contexts, played)
         G = context_map.matrices(contexts)
         require(len(G) == count, f"there are {count} trajectories, but {len(G)} contexts")
-        labels = machine_labels(machine, count, "trajectories")
-        keys = context_map.keys(contexts, G)
+        labels, keys = machine_labels(machine, count, "trajectories"), context_map.keys(contexts, G)
         self._learn_episodes(context_map, G, keys, groups, labels, allow_repeats)
+        self.logged_runs = self.logged_runs.told(context_map, contexts, trajectories, labels)
 
     def _learn_episodes(
         self,
@@ -214,9 +215,8 @@ class FleetData(PooledRows, Locked):
 
     def _learn_step(self, context: Any, G: Float[Array, "p y"], step: Trajectory) -> None:
         """Learn from a step of an episode that is still played, and told as a whole elsewhere."""
-        groups = encoded(self.context_map, [context], [alone(step)])
-        keys = self.context_map.keys([context], G[None])
-        self._learn_groups(self.context_map, G[None], keys, groups, [None])
+        own, played = self.context_map, encoded(self.context_map, [context], [alone(step)])
+        self._learn_groups(own, G[None], own.keys([context], G[None]), played, [None])
 
     def _learn_groups(
         self,
@@ -326,10 +326,7 @@ class FleetData(PooledRows, Locked):
             if data is not None:
                 data = data if self._regression is None else triangle(self._regression.data, data)
             else:
-                rows = np.stack([one if some is None else one[some] for one in columns])
-                size = block_rows(len(columns))
-                blocks = (rows[:, i : i + size].T for i in range(0, count, size))
-                data, used, ignored = self._factored(blocks, limit)
+                data, used, ignored = self._factored(column_blocks(columns, some), limit)
             y = table.moves
             logged = Logged.of_columns(y, chosen, context_map, contexts, limit)
             p = len(columns) - len(next_states)
@@ -340,6 +337,7 @@ class FleetData(PooledRows, Locked):
         self._digests.add(digests)
         if self._machines is not None:
             self._machines.add_table(table, limit, changing)
+        self.logged_runs = self.logged_runs if changing else self.logged_runs.with_table(table)
 
     def _note(self, logged: Logged | None) -> None:
         if logged is not None:
@@ -366,6 +364,7 @@ class FleetData(PooledRows, Locked):
         mine = require_mergeable(self, other, allow_repeats)
         self._pool(other, mine)
         self._note(other.logged)
+        self.logged_runs = self.logged_runs.merged(other.logged_runs.runs)
         self._digests.merge(other._digests)
         self.episodes += other.episodes
         self.repeats += other.repeats
@@ -384,6 +383,7 @@ class FleetData(PooledRows, Locked):
         if self._machines is None or self._regression is None:
             raise InputError("this decoder keeps no machines apart: deviations is None")
         twin._machines = self._machines.without(labels)
+        twin.logged_runs = self.logged_runs.without(labels)
         data, rows = twin._machines.pooled(self.context_map)
         twin._regression = replace(self._regression, data=data, rows=rows)
         twin._forget()

@@ -1,10 +1,13 @@
 """For a machine never tried: its controller, how far to trust it, and what to run next."""
 
-from contextual_lqr.certificates.backtest import Backtest, backtest
+from contextual_lqr.certificates.backtest import backtest
+from contextual_lqr.certificates.backtest_records import Backtest
 from contextual_lqr.certificates.certificate import Certificate, CostBound
 from contextual_lqr.certificates.certify import certify, certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
 from contextual_lqr.certificates.gain_schedule import GainSchedule, gain_schedule
+from contextual_lqr.certificates.path_backtest import PathBacktest
+from contextual_lqr.certificates.path_calibration import PathCalibration
 from contextual_lqr.certificates.path_certificate import PathCertificate
 from contextual_lqr.certificates.plots import (
     plot_backtest,
@@ -18,6 +21,8 @@ __all__ = [
     "Certificate",
     "CostBound",
     "GainSchedule",
+    "PathBacktest",
+    "PathCalibration",
     "PathCertificate",
     "backtest",
     "certify",

@@ -26,8 +26,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -38,12 +37,21 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import Belief
 from contextual_lqr.belief.population import Population
+from contextual_lqr.certificates.backtest_records import (
+    BAD,
+    FEWEST,
+    Backtest,
+    FewShot,
+    MachineBacktest,
+)
 from contextual_lqr.certificates.forecast import Forecast, previewed
+from contextual_lqr.certificates.limits import InputBounds
+from contextual_lqr.certificates.path_backtest import backtest_paths
 from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import doubts_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
-from contextual_lqr.context.dynamics import require_linear
+from contextual_lqr.context import Dynamics
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.preview import Preview, best_costs, costs_of, foreseen
 from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, QuadraticCost
@@ -53,91 +61,10 @@ from contextual_lqr.lqr.stationary import Cost, Policy, gains_of, policy_for
 HEDGES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPLODED = 100.0  # the excess at which a machine on which a policy explodes counts
 QUANTILE = 0.95
-BAD = 0.05  # a controller further above the best possible was wrongly trusted
-FEWEST = 19  # machines that can show 95 % by counting
 _MACHINES = 300  # at most, of which the backtest is made
 _DRAWS = 48
 _HOPELESS = 0.5  # the mean excess above which hedged gains are refined
 _REFINED = 40  # machines at most on which refined gains are tried
-
-
-@dataclass(frozen=True, eq=False)
-class MachineBacktest:
-    """One machine, left out: what was claimed of its controller, and what its own data say."""
-
-    machine: str
-    rows: int
-    claimed_excess: float
-    realised_excess: float
-    predicted_cost: float
-    realised_cost: float
-    trusted: bool
-
-    @property
-    def rightly(self) -> bool:
-        """Whether trust was, or would have been, deserved: within 5 % of the best possible."""
-        return self.realised_excess <= BAD
-
-
-@dataclass(frozen=True, eq=False)
-class FewShot:
-    """All machines with so many steps of their own: excess of their controllers, and trust."""
-
-    steps: int
-    median_excess: float
-    excess_90: float
-    trusted: int
-    wrongly: int
-
-
-@dataclass(frozen=True, eq=False)
-class Backtest:
-    """All machines, each left out in turn, and what follows for claims about a new one.
-
-    `hedge` is what the covariances of the deviations are multiplied by. `factor` multiplies a
-    claimed excess; `widening` are the logarithms by which an interval of costs must at least reach
-    below and above the predicted cost. `counted` says whether there were enough machines to show
-    95 % by counting. `few_shot` is what the machines would have got with data of their own.
-    `refined` says whether hedged gains of machines never seen are refined on those seen.
-    """
-
-    machines: tuple[MachineBacktest, ...]
-    hedge: float
-    factor: float
-    widening: tuple[float, float]
-    counted: bool
-    few_shot: tuple[FewShot, ...] = ()
-    refined: bool = False
-
-    @property
-    def trusted(self) -> int:
-        """How many machines would have been trusted."""
-        return sum(one.trusted for one in self.machines)
-
-    @property
-    def wrongly(self) -> int:
-        """How many of these would have been more than 5 % above the best possible."""
-        return sum(one.trusted and not one.rightly for one in self.machines)
-
-    def __str__(self) -> str:
-        n = len(self.machines)
-        said = f"{self.trusted} of {n} machines would have been trusted before their first run"
-        if self.trusted:
-            said += f", {self.wrongly} of them wrongly"
-        return said if self.counted else f"{said}; fewer than {FEWEST} machines cannot show 95 %"
-
-    def as_dict(self) -> dict[str, Any]:
-        """All of it for JSON."""
-        return {
-            "machines": [vars(one) | {"rightly": one.rightly} for one in self.machines],
-            "trusted": self.trusted,
-            "wrongly": self.wrongly,
-            "hedge": self.hedge,
-            "refined": self.refined,
-            "factor": self.factor,
-            "counted": self.counted,
-            "few_shot": [vars(one) for one in self.few_shot],
-        }
 
 
 def backtest(
@@ -148,6 +75,7 @@ def backtest(
     trusted_excess: float = 0.02,
     own_steps: Sequence[int] = (),
     forecast: Forecast | None = None,
+    input_bounds: InputBounds | None = None,
 ) -> Backtest:
     """Leave each machine out in turn, and hold its certificate against its own data.
 
@@ -163,22 +91,30 @@ def backtest(
         Numbers of steps of its own that each machine is given, besides none.
     forecast
         Of disturbances, by the places of their states, as for `certify_many`.
+    input_bounds
+        What inputs may be, of machines that are not linear: their paths keep to it.
 
     Returns
     -------
     Backtest
-        What was claimed and what came of it, a machine each.
+        What was claimed and what came of it, a machine each. Of `Dynamics`, a `PathBacktest`.
 
     Raises
     ------
     InputError
         If the decoder keeps no machines apart, or has seen fewer than two.
     """
-    require_linear(decoder.context_map, "a backtest")
     population, store = decoder.population, decoder.store
     d = len(decoder.estimate)
     x = as_numbers("start", start, "(d,)", 1)
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
+    if isinstance(decoder.context_map, Dynamics):
+        require(
+            not own_steps and forecast is None,
+            "own_steps and forecast are for linear machines; these have dynamics",
+        )
+        return backtest_paths(decoder, cost, x, trusted_excess, input_bounds)
+    require(input_bounds is None, "input_bounds are of paths, for machines that are not linear")
     x, preview = previewed(decoder, cost, x, forecast)
     if population is None or store is None or len(store) < 2:
         raise InputError("a backtest leaves machines out: it needs two at least, kept apart")

@@ -1,5 +1,8 @@
 """How far to trust a planned path: by roll-outs on draws of the posterior. Nothing here is proven.
 
+Draws are stretched as far as a backtest asks for: as the errors of predictions of machines left out
+exceed what was claimed (`path_calibration.py`).
+
 The policy about the path is played on machines drawn from what is believed, with noise, which
 gives the interval of its cost; and without, beside the best path of each draw, which gives the
 excess. The extrapolation is that of the step of the path that asks for most: the leverage φᵀV⁻¹φ of
@@ -22,20 +25,22 @@ from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge
 from contextual_lqr.certificates.extrapolation import Extrapolation, Place, outside
+from contextual_lqr.certificates.path_calibration import PathCalibration, calibration_of
 from contextual_lqr.checks import as_count, as_covariance, require, shown
 from contextual_lqr.context import Dynamics
 from contextual_lqr.lqr.problem import QuadraticCost, as_states
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning.path_roll_out import play_draws
-from contextual_lqr.planning.path_strategies import ATTEMPTS
 from contextual_lqr.planning.trajectory import TrajectorySolution, solve_trajectory
 
 # Of a log's own rows the largest leverage is several times their average, so that these are wider
 # than those of a whole machine.
 _INSIDE, _EDGE = 10.0, 30.0
 _LOST = 0.5  # a run that costs this share more than the best of its machine has failed
-_COMPARED = 64  # draws whose best path is searched for
+_COMPARED = 64  # draws whose best path is searched for, from the planned one
+_SEARCHED = 4  # and from everywhere: more than 5 % of these
+_EVERYWHERE = 25  # first guesses: all that there are
 _LEVEL = 0.95
 
 
@@ -53,10 +58,13 @@ class PathCertificate(Certificate):
         The path that was planned, and how its search ended.
     leverages : array, (H-1,)
         The extrapolation score of each step of the path: about 1 is usual in the logs.
+    calibration : PathCalibration
+        What a backtest of the fleet's own runs has shown: its `stretch` widens the draws.
     """
 
     path: TrajectorySolution | None = None
     leverages: Float[Array, " steps"] | None = None
+    calibration: PathCalibration | None = None
 
     @property
     def interval(self) -> tuple[float, float]:
@@ -79,15 +87,12 @@ def certify_path(
     input_bounds: Any = None,
     draws: int = 200,
     rng: np.random.Generator | None = None,
+    calibration: PathCalibration | None = None,
 ) -> PathCertificate:
     """The path of one machine that is not linear, and its certificate."""
     dynamics = decoder.context_map
     assert isinstance(dynamics, Dynamics)
-    require(
-        isinstance(cost, QuadraticCost),
-        f"of machines that are not linear, episodes are certified: give a TargetCost, not "
-        f"{shown(cost)}",
-    )
+    require_episodes(cost)
     draws = as_count("draws", draws, 2)
     rng = np.random.default_rng(0) if rng is None else rng
     d = len(dynamics.state_names)
@@ -98,23 +103,20 @@ def certify_path(
     if noise is not None:
         belief = replace(belief, noise=as_covariance("noise", noise, d))
     limits: Any = {"input_bounds": _pair(input_bounds, dynamics)}
-    path = solve_trajectory(belief, cost, x, attempts=ATTEMPTS, **limits)
-    thetas = belief.draw(draws, rng)
-    levels = np.sqrt(np.diagonal(belief.noise))
+    path = solve_trajectory(belief, cost, x, attempts=_EVERYWHERE, **limits)
+    if calibration is None:
+        calibration = calibration_of(decoder, max(cost.horizon - 1, 1), machine is not None)
+    stretch = calibration.stretch
+    thetas = belief.draw(draws, rng, stretch=stretch)
+    levels = stretch * np.sqrt(np.diagonal(belief.noise))
     shocks = levels * rng.standard_normal((draws, cost.horizon - 1, d))
     costs = _costs(belief, thetas, path.policy, x, shocks, cost)
-    few = thetas[:_COMPARED]
-    paid = _costs(belief, few, path.policy, x, 0 * shocks[: len(few)], cost)
-    each = DynamicsBelief.known(dynamics, [belief.context] * len(few), few)
-    best = solve_trajectory(each, cost, x, guess=path.policy, **limits)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        excess = np.maximum(paid / np.minimum(best.cost, paid) - 1, 0.0)
-    excess = np.where(np.isnan(excess), 0.0 if not np.any(paid) else np.inf, excess)
+    excess, _ = path_excess(belief, thetas[:_COMPARED], path, x, cost, limits["input_bounds"])
     likely = float(np.quantile(excess, _LEVEL, method="higher"))
     lost = float((~(excess <= _LOST)).mean())
     leverages, place = _extrapolation(decoder, belief, path)
     verdict, reason = judge(bool(np.isfinite(path.cost)), likely, lost, place)
-    reason = f"{reason} (sampled: {draws} draws)"
+    reason = f"{reason} (sampled: {draws} draws; {calibration})"
     if path.reason and verdict != "do not use":
         verdict, reason = "caution", f"{path.reason}; {reason}"
     if beyond := outside(dynamics, context):
@@ -135,6 +137,39 @@ def certify_path(
         reason,
         path=path,
         leverages=leverages,
+        calibration=calibration,
+    )
+
+
+def path_excess(
+    belief: DynamicsBelief,
+    thetas: Float[Array, "n d p"],
+    path: TrajectorySolution,
+    start: Float[Array, " d"],
+    cost: QuadraticCost,
+    input_bounds: Any,
+) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
+    """What the policy costs on each draw, without noise, above the best path of it; and in all."""
+    assert belief.dynamics is not None
+    still = np.zeros((len(thetas), cost.horizon - 1, len(start)))
+    paid = _costs(belief, thetas, path.policy, start, still, cost)
+    each = DynamicsBelief.known(belief.dynamics, [belief.context] * len(thetas), thetas)
+    limits: Any = {"input_bounds": _pair(input_bounds, belief.dynamics)}
+    best = np.array(solve_trajectory(each, cost, start, guess=path.policy, **limits).cost)
+    searched = slice(_SEARCHED)  # whether the path is in the wrong valley
+    anew = solve_trajectory(each[searched], cost, start, attempts=_EVERYWHERE, **limits)
+    best[searched] = np.minimum(best[searched], anew.cost)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        excess = np.maximum(paid / np.minimum(best, paid) - 1, 0.0)
+    return np.where(np.isnan(excess), 0.0 if not np.any(paid) else np.inf, excess), paid
+
+
+def require_episodes(cost: Any) -> None:
+    """Refuse a cost that is not of episodes."""
+    require(
+        isinstance(cost, QuadraticCost),
+        f"of machines that are not linear, episodes are certified: give a TargetCost, not "
+        f"{shown(cost)}",
     )
 
 

@@ -11,7 +11,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.certificates.backtest import BAD, Backtest
+from contextual_lqr.certificates.backtest_records import BAD, Backtest
 from contextual_lqr.certificates.certificate import (
     REFUSED_EXCESS,
     TRUSTED_EXCESS,
@@ -21,10 +21,12 @@ from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.certificates.tradeoff import FACTORS, Tradeoff, tradeoff
 from contextual_lqr.checks import require
+from contextual_lqr.context.dynamics import require_linear
 from contextual_lqr.display import context_fact
 from contextual_lqr.figures import GREY, PALETTE, figure_style, panels
 from contextual_lqr.lqr.problem import QuadraticCost
 from contextual_lqr.lqr.stationary import Cost
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning.plan import Plan
 
 if TYPE_CHECKING:
@@ -87,6 +89,8 @@ def plot_closed_loop(
         If Matplotlib is not installed.
     """
     rng = np.random.default_rng(0) if rng is None else rng
+    require_linear(decoder.context_map, "plot_closed_loop")
+    assert not isinstance(played.policy, TrajectoryPolicy)
     belief = decoder.machine(played.context, machine)
     seen = predict_closed_loop(belief, cost, start, rng, policy=played.policy, runs=runs, band=band)
     title = f"{context_fact(played.context)['context']}: band of {band:.0%}"

@@ -10,12 +10,13 @@ import numpy as np
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.certificates.backtest import Backtest
 from contextual_lqr.certificates.backtest import backtest as run
+from contextual_lqr.certificates.backtest_records import Backtest
 from contextual_lqr.certificates.plots import plot_backtest
 from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.cli.options import AsJson, Fitted
 from contextual_lqr.cli.terminal import Console, percent, print_json
+from contextual_lqr.context import Dynamics
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
@@ -60,11 +61,24 @@ def backtest(
         raise InputError(
             f"{fleet} has learnt from fewer than two machines, and can leave none of them out"
         )
+    if isinstance(fitted.decoder.context_map, Dynamics):
+        found = run(
+            fitted.decoder,
+            described.cost,
+            described.start,
+            own_steps=own or (),
+            input_bounds=described.input_bounds,
+        )
+        return _written(found, [], output, as_json)
     if own is None:
         usual = float(np.median(store.counts))
         own = sorted({max(round(usual / share), 1) for share in _SHARES})
     found = run(fitted.decoder, described.cost, described.start, own_steps=own)
     findings = [one.sentence for one in findings_of(fitted.decoder, described.cost)]
+    return _written(found, findings, output, as_json)
+
+
+def _written(found: Backtest, findings: list[str], output: Path | None, as_json: bool) -> None:
     if output is not None:
         suffix = output.suffix[1:].lower()
         atomic_write(output, rendered(lambda figure: plot_backtest(found, figure=figure), suffix))

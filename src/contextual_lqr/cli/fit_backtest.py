@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from contextual_lqr.certificates.backtest import Backtest
+from contextual_lqr.certificates.backtest_records import Backtest
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.context import Dynamics
 from contextual_lqr.data import FittedFleet
@@ -45,7 +45,9 @@ def backtest_fit(fleet: FittedFleet) -> FitBacktest:
     store, described = fleet.decoder.store, fleet.description
     n = 0 if store is None else len(store)
     if isinstance(described.context_map, Dynamics):
-        return FitBacktest(None, n, "no backtest: it is of linear machines")
+        return FitBacktest(
+            None, n, "no backtest of paths, which takes a while: `contextual-lqr backtest` does"
+        )
     if n < 2:
         return FitBacktest(None, n, "no backtest: it takes two machines, to leave one out")
     if n > _MOST:

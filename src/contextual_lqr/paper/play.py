@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.lqr.problem import LinearSystem, Trajectory
+from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, Trajectory
 from contextual_lqr.lqr.rollout import rollout, rollout_live
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.plan import Plan
@@ -36,6 +36,7 @@ def play(
             return Played(rollout_live(episode, system, agent.start, shocks), None)
     plan = agent.ask(context)
     offsets = None if plan.dither is None else plan.offsets
+    assert isinstance(plan.policy, LinearPolicy)
     played = rollout(plan.policy, system, agent.start, shocks, offsets=offsets)
     if len(played):
         agent.tell(plan, played)

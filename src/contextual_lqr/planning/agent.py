@@ -273,7 +273,7 @@ class Agent(Displayed):
 
     def controller(
         self, context: Any, machine: str | None = None, *, cost: QuadraticCost | None = None
-    ) -> Any:
+    ) -> Any:  # of a union, callers who know their fleet would have to say which it is
         """The policy of the estimate, for a machine that need never have been tried.
 
         Parameters

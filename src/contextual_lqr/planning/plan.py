@@ -11,6 +11,8 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.display import Displayed, context_fact
+from contextual_lqr.lqr.problem import LinearPolicy
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.lqr.triangular_root import triangular_root
 from contextual_lqr.planning.problem import Choice
 
@@ -44,7 +46,7 @@ class Plan(Displayed):
     """
 
     context: Any
-    policy: Any  # LinearPolicy, or TrajectoryPolicy where machines are not linear
+    policy: LinearPolicy | TrajectoryPolicy
     theta: Float[Array, "d p"]
     promised_cost: float
     dither: Float[Array, "steps m m"] | None

@@ -22,6 +22,7 @@ from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.belief.machine import as_system
 from contextual_lqr.checks import require
 from contextual_lqr.fleets import path_following, true_decoder, true_system
+from contextual_lqr.lqr.problem import LinearPolicy
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.paper.score import TrueMachines
 from contextual_lqr.paper.verify.bounded import play_within
@@ -158,6 +159,7 @@ def run(job: Job) -> pl.DataFrame:
         # All noise is drawn at once: how far an episode gets does not change what follows it.
         shocks = rng.standard_normal((fleet.cost.horizon - 1, r.state_size)) @ system.noise_factor.T
         G = fleet.context_map.matrix(context)
+        assert isinstance(plan.policy, LinearPolicy)
         episode = play_within(plan.policy, system, G, fleet.start, r.c_x, shocks)
         row |= _steps(episode.rows, plausible, truth, plan.theta, keep=not job.long)
         agent.tell(plan, episode.trajectory)
