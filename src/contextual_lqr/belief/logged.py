@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
-from contextual_lqr import kernels
 from contextual_lqr.belief.episodes import Group
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
@@ -46,7 +45,7 @@ class Logged:
     @classmethod
     def of_table(cls, table: StepTable, limit: float) -> Logged | None:
         """Of a table that was cut in runs; None if a number of [y, x'] or z is beyond the limit."""
-        low, high = kernels.column_ranges(table.columns, table.rows)
+        low, high = table.ranges
         y = len(table.moves)
         after = np.maximum(-low, high)[y:].max()
         low, high = low[:y], high[:y]

@@ -94,15 +94,13 @@ class MachineStore:
             self._shared, self._labelled, self._indexed = False, {}, 0
         if keys is None:
             keys = _keys(text_hashes([label or "" for label in labels]), contexts)
-        places, each = self._places, keys.tolist()
-        found: list[int | None] = list(map(places.get, each))
-        first, new = len(self), []
-        unlabelled = [i for i, label in enumerate(labels) if label is None]
-        for i in unlabelled:  # each is another
-            found[i] = None
-        for i in [i for i, place in enumerate(found) if place is None]:
+        places, first, new = self._places, len(self), []
+        found = np.array([places.get(key, -1) for key in keys.tolist()], np.int64)
+        if None in labels:  # each is another
+            found[[label is None for label in labels]] = -1
+        for i in np.flatnonzero(found < 0).tolist():
             end, label = len(self._labels), labels[i]
-            found[i] = end if label is None else places.setdefault(each[i], end)
+            found[i] = end if label is None else places.setdefault(int(keys[i]), end)
             if found[i] == end:
                 self._labels.append(label)
                 new.append(i)
@@ -115,7 +113,7 @@ class MachineStore:
         if new:
             self._contexts[first : len(self)] = contexts[new]
             self._keys[first : len(self)] = keys[new]
-        return np.array(found, np.int64)
+        return found
 
     def add_table(self, table: StepTable, limit: float) -> None:
         """Take in the rows of a table but those beyond the limit."""

@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt64
 from numpy import ndarray as Array
 
+from contextual_lqr import kernels
 from contextual_lqr.belief.episodes import RowLabels
-from contextual_lqr.belief.evidence import text_hashes
 from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.context.dynamics import repeated
 from contextual_lqr.errors import ContextError
@@ -65,6 +65,21 @@ class StepTable:
     def columns(self) -> list[Array]:
         """Those of [y, x']."""
         return [*self.moves, *self.next_states]
+
+    @cached_property
+    def ranges(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The least and the most of each column of [y, x'] over the rows; NaN if not finite."""
+        return kernels.column_ranges(self.columns, self.rows)
+
+    @property
+    def state_sizes(self) -> Float[Array, " k"]:
+        """The largest of each column of [x, x']."""
+        d = len(self.states)
+        if isinstance(self.context_map, Dynamics):
+            low, high = kernels.column_ranges([*self.states, *self.next_states], self.rows)
+        else:
+            low, high = (np.concatenate((end[:d], end[-d:])) for end in self.ranges)
+        return np.asarray(np.maximum(-low, high))
 
     def encoded(self) -> tuple[list[Array], Int64[Array, " some"] | None]:
         """The columns of [z, x'], z = G y, and which of their rows are chosen."""
@@ -120,7 +135,7 @@ class StepTable:
         if named:
             few = {name: np.asarray(values)[firsts] for name, values in contexts.items()}
         names = [self.labels.names[code] for code in codes[starts].tolist()]
-        hashes = text_hashes([name or "" for name in names])
+        hashes = self.labels.names.hashes[codes[starts]]
         lengths = np.diff(starts, append=len(rows))
         G = self.context_map.matrices(few)
         return Runs(starts, lengths, names, hashes, G, self.context_map.keys(few, G))

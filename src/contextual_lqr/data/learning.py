@@ -42,7 +42,7 @@ class Learnt:
 
     parts: tuple[Part, ...]
     decoder: Decoder
-    episodes: Counter[str]  # of each machine, by its label
+    episodes: Counter[str]  # of each machine, by its label, if they are to be counted
     report: LogReport
     head: Held = field(default_factory=list)
     tail: Held = field(default_factory=list)
@@ -64,6 +64,7 @@ class Learning:
     keep_bad: bool = False
     known: Digests = field(default_factory=Digests)
     seen: SeenRows = field(default_factory=SeenRows)
+    count: bool = False  # whether the episodes of each machine are counted
 
     @property
     def reaches_back(self) -> bool:
@@ -188,12 +189,7 @@ class Learning:
         digests, known = self._known(learnt, hashes, np.zeros(1, np.int64))
         learnt.report.repeated += int(np.count_nonzero(known))
         known |= self._copies(learnt, held, known)
-        if self.reaches_back:
-            self._teach(learnt, joined(held), digests, known)
-            return
-        for batch in held:
-            self._teach(learnt, batch, digests, known[: len(batch)])
-            known = known[len(batch) :]
+        self._teach(learnt, joined(held), digests, known)
 
     def _copies(self, learnt: Learnt, held: Held, known: Bool[Array, " n"]) -> Bool[Array, " n"]:
         """Which of the new transitions, successive ones, are in runs that were there before."""
@@ -262,7 +258,8 @@ class Learning:
         if not len(new):
             learnt.decoder.evidence.add(digests)  # of copies, which are known from now on
             return
-        learnt.episodes.update(new.starting)
+        if self.count:
+            learnt.episodes.update(new.starting)
         if self.reaches_back:
             learnt.report.short += teach_histories(batch, ~known, learnt.decoder, digests)
         else:

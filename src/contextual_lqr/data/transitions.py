@@ -30,6 +30,7 @@ from jaxtyping import Bool, Int, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.episodes import Names
 from contextual_lqr.belief.evidence import row_hashes
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.rows import Labels, Rows
@@ -152,7 +153,7 @@ class Transitions:
         numbers: dict[str, int] = {}
         codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], int)
         lengths = np.diff(np.append(starts, len(self)))
-        return Labels(np.repeat(codes, lengths), list(numbers))
+        return Labels(np.repeat(codes, lengths), Names(numbers))
 
     def _sides(self, now: dict[str, Array], then: dict[str, Array]) -> Columns:
         about = self.description
