@@ -362,7 +362,8 @@ class FleetData(PooledRows, Locked):
             If they differ in context map, λ, prior, scales, noise level or known rows, or share
             episodes.
         """
-        require(isinstance(other, type(self)), f"only a Decoder can be merged, not {other!r}")
+        if not isinstance(other, type(self)):
+            raise InputError(f"only a Decoder can be merged, not {other!r}")
         mine = require_mergeable(self, other, allow_repeats)
         self._pool(other, mine)
         self._note(other.logged)

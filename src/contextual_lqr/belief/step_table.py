@@ -67,6 +67,12 @@ class StepTable:
         return [*self.moves, *self.next_states]
 
     @cached_property
+    def copied(self) -> tuple[int, ...]:
+        """For each column of x', which column of y it is, as of a state that is the past; or -1."""
+        places = {_where(column): j for j, column in enumerate(self.moves)}
+        return tuple(places.get(_where(column), -1) for column in self.next_states)
+
+    @cached_property
     def ranges(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
         """The least and the most of each column of [y, x'] over the rows; NaN if not finite."""
         return kernels.column_ranges(self.columns, self.rows)
@@ -124,8 +130,10 @@ class StepTable:
             values = [np.asarray(column)[rows] for column in contexts.values()]
         else:
             values = list(self.context_map.keys(contexts)[rows].reshape(len(rows), -1).T)
-        unnamed = np.array([name is None for name in self.labels.names])
-        begins = unnamed[codes] & ~self.follows[rows]
+        begins = np.zeros(len(rows), bool)
+        if None in self.labels.names:
+            unnamed = np.array([name is None for name in self.labels.names])
+            begins = unnamed[codes] & ~self.follows[rows]
         for column in (codes, *values):
             begins[1:] |= column[1:] != column[:-1]
         begins[0] = True
@@ -151,8 +159,15 @@ class StepTable:
             )
         )
         before = np.where(self.follows[rows], before, y)
-        sizes = np.abs(np.concatenate((y, before, after))).max(0)
-        return [*np.where(sizes <= limit, y, np.nan), *before, *np.sign(y), *after]
+        if not max(map(np.max, (-self.ranges[0], self.ranges[1]))) <= limit:
+            sizes = np.abs(np.concatenate((y, before, after))).max(0)
+            y = np.where(sizes <= limit, y, np.nan)
+        return [*y, *before, *np.sign(y), *after]
+
+
+def _where(column: Array) -> tuple[Any, ...]:
+    """Where an array is in memory, and how it lies there."""
+    return column.__array_interface__["data"][0], column.strides, column.shape, column.dtype
 
 
 @dataclass(frozen=True)
@@ -166,6 +181,11 @@ class EpisodeRows:
     def rows(self) -> Int64[Array, " all"]:
         """The places of the rows."""
         return np.arange(self.y.shape[0] * self.y.shape[1])
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """As of a `StepTable`: what is played is not looked into."""
+        return (-1,) * self.after.shape[2]
 
     @property
     def columns(self) -> list[Array]:
