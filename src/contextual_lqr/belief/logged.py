@@ -136,7 +136,11 @@ def _ends(columns: Sequence[Float[Array, " n"]]) -> tuple[Array, Array]:
 def range_of(G: Float[Array, "n p y"]) -> tuple[Float[Array, "p y"], Float[Array, "p y"]]:
     """The least |G| that is not 0, infinite if there is none, and the most."""
     size = np.abs(G)
-    return np.where(size > 0, size, np.inf).min(0), size.max(0)
+    least, most = size.min(0), size.max(0)
+    if (some := (least == 0) & (most > 0)).any():  # 0 of some contexts
+        few = size[:, some]
+        least[some] = np.where(few > 0, few, np.inf).min(0)
+    return np.where(most > 0, least, np.inf), most
 
 
 def middle_of(least: Float[Array, "p y"], most: Float[Array, "p y"]) -> Float[Array, "p y"]:

@@ -55,7 +55,10 @@ class PackedTriangles:
         """Those at some places."""
         found = np.empty((len(at), self.numbers))
         for i, some, within in self._grouped(at):
-            found[some] = self._blocks[i][within]
+            if isinstance(some, slice):
+                np.take(self._blocks[i], within, 0, out=found[some], mode="clip")
+            else:
+                found[some] = self._blocks[i][within]
         return found
 
     def put(self, at: Int[Array, " k"], triangles: Float[Array, "k numbers"]) -> None:
@@ -86,7 +89,14 @@ class PackedTriangles:
         self, at: Int[Array, " k"]
     ) -> Iterator[tuple[int, Array | slice, Int[Array, " some"]]]:
         """Block by block: which of the places are there, and where in the block."""
+        starts = np.append(0, self._ends)
+        if (at[1:] >= at[:-1]).all():  # as they mostly are, and slices are quicker
+            cuts = np.searchsorted(at, starts)
+            for i in np.flatnonzero(np.diff(cuts)).tolist():
+                some = slice(int(cuts[i]), int(cuts[i + 1]))
+                yield i, some, at[some] - starts[i]
+            return
         which = np.searchsorted(self._ends, at, "right")
         for i in np.unique(which).tolist():
-            some = which == i
-            yield i, some, at[some] - (self._ends[i - 1] if i else 0)
+            chosen = which == i
+            yield i, chosen, at[chosen] - starts[i]

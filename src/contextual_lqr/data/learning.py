@@ -221,7 +221,7 @@ class Learning:
         # What these logs have taught can be known only if a stretch begins as another did.
         begun = learnt.begun.known(beginnings[starts]).any() or learnt.begun.coverage < 1
         looked_up = (self.known, learnt.decoder.evidence) if begun else (self.known,)
-        for before in looked_up if not self.allow_repeats else ():
+        for before in filter(len, looked_up if not self.allow_repeats else ()):
             found = before.among(beginnings)
             old = before.begun(digests) & ~found[ends]  # copies that end earlier
             # A share of all that were seen are remembered: so many more are repeats, too.
