@@ -32,7 +32,7 @@ INERTIA, FRICTION = (2.0, 8.0), (0.2, 1.0)  # 1e-4 kg m², 1e-3 N m s
 RIPPLE = 0.02  # A: white noise of the torque, as a current
 MOTORS, EPISODES, STEPS, PLAYED = 40, 4, 500, 200
 START, HORIZON, R = 0.2, 100, 0.02
-FIRST_SEED = 5000  # chosen with seeds below 10
+FIRST_SEED = 7000  # chosen with seeds below 10
 
 DESCRIPTION = f"""
 [outputs]

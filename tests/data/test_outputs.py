@@ -90,6 +90,14 @@ def test_wherever_a_log_is_cut_it_teaches_the_same(batch, part, tmp_path, monkey
     assert fitted.decoder.rows == same.rows == 8 * (40 - 1 - 3)
     assert fitted.decoder.episodes == 8
     assert np.allclose(fitted.decoder.estimate, same.estimate, atol=1e-9)
+    mine, its = fitted.decoder.store.own_factors(), same.store.own_factors()
+    assert np.allclose(mine.swapaxes(1, 2) @ mine, its.swapaxes(1, 2) @ its)
+    saved = fitted.decoder.state()[1]["machine_own_factors"]
+    assert saved.shape[1] == 8 * 9 // 2  # of 7 columns of y and the one output that is new
+    both = fitted.decoder.copy()
+    both.merge(same, allow_repeats=True)  # which has kept all columns
+    assert np.allclose(both.estimate, same.estimate, atol=1e-4)
+    assert both.rows == 2 * same.rows
     fitted.save(tmp_path / "fleet.decoder")
     again = clqr.FittedFleet.load(tmp_path / "fleet.decoder")
     assert again.description.history == about.history

@@ -185,7 +185,7 @@ class EpisodeRows:
     @property
     def copied(self) -> tuple[int, ...]:
         """As of a `StepTable`: what is played is not looked into."""
-        return (-1,) * self.after.shape[2]
+        return (-1,) * int(self.after.shape[2])
 
     @property
     def columns(self) -> list[Array]:
