@@ -105,7 +105,7 @@ class DynamicsBelief(MachineBelief):
             context=context,
         )
 
-    def __getitem__(self, member: int | slice) -> DynamicsBelief:
+    def __getitem__(self, member: int | slice | Array) -> DynamicsBelief:
         """One machine of the batch, or some of them."""
         some = super().__getitem__(member)
         assert isinstance(some, DynamicsBelief)

@@ -52,7 +52,7 @@ class MachineBelief(Displayed):
     degrees: Float[Array, "*machines d"]
     identified: bool = True
 
-    def __getitem__(self, member: int | slice) -> MachineBelief:
+    def __getitem__(self, member: int | slice | Array) -> MachineBelief:
         """One machine of the batch, or some of them."""
         degrees = self.degrees if self.degrees.ndim == 1 else self.degrees[member]
         mean, covariances = self.mean[member], self.covariances[member]

@@ -18,7 +18,8 @@ is distributed as if the share had been logged alone (Neufeld et al., "Data thin
 
 To hedge against deviations that are drawn anew at each step may be too much or too little for those
 that stay: the `hedge`, by which covariances are multiplied, is the one that makes r_i least on
-average.
+average. Where even that leaves machines half as costly again as they could be, the gains of an
+episode are refined on the other machines (`refinement.py`), if r_i is less then.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -38,13 +39,14 @@ from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machine_factors import Belief
 from contextual_lqr.belief.population import Population
 from contextual_lqr.certificates.forecast import Forecast, previewed
+from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import findings_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.context.dynamics import require_linear
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.preview import Preview, best_costs, costs_of, foreseen
-from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty
+from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost, solve
 from contextual_lqr.lqr.stationary import Cost, Policy, gains_of, policy_for
 
@@ -55,6 +57,8 @@ BAD = 0.05  # a controller further above the best possible was wrongly trusted
 FEWEST = 19  # machines that can show 95 % by counting
 _MACHINES = 300  # at most, of which the backtest is made
 _DRAWS = 48
+_HOPELESS = 0.5  # the mean excess above which hedged gains are refined
+_REFINED = 40  # machines at most on which refined gains are tried
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,6 +98,7 @@ class Backtest:
     claimed excess; `widening` are the logarithms by which an interval of costs must at least reach
     below and above the predicted cost. `counted` says whether there were enough machines to show
     95 % by counting. `few_shot` is what the machines would have got with data of their own.
+    `refined` says whether hedged gains of machines never seen are refined on those seen.
     """
 
     machines: tuple[MachineBacktest, ...]
@@ -102,6 +107,7 @@ class Backtest:
     widening: tuple[float, float]
     counted: bool
     few_shot: tuple[FewShot, ...] = ()
+    refined: bool = False
 
     @property
     def trusted(self) -> int:
@@ -127,6 +133,7 @@ class Backtest:
             "trusted": self.trusted,
             "wrongly": self.wrongly,
             "hedge": self.hedge,
+            "refined": self.refined,
             "factor": self.factor,
             "counted": self.counted,
             "few_shot": [vars(one) for one in self.few_shot],
@@ -181,7 +188,7 @@ def backtest(
         chosen = np.sort(np.random.default_rng(0).choice(len(store), _MACHINES, replace=False))
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         task = _Backtest(decoder, population, cost, x, chosen, preview)
-        found = task.tried(task.others)
+        found = task.tried(task.others, task.policy)
         counted = len(chosen) >= FEWEST
         score = np.where(found.excess <= found.claimed, 1.0, found.excess / found.claimed)
         factor = max(_conformal(score), 1.0) if counted else 1.0
@@ -192,7 +199,7 @@ def backtest(
         few_shot = []
         for few in steps:
             belief = task.with_own(few)
-            own = task.tried(belief)
+            own = task.tried(belief, hedged_policy(belief, cost, task.hedge, preview))
             trusted, bad = task.trusted(own, factor, trusted_excess), own.excess > BAD
             middle, most = np.quantile(own.excess, [0.5, 0.9], method="higher").tolist()
             few_shot.append(FewShot(few, middle, most, int(trusted.sum()), int(bad[trusted].sum())))
@@ -208,9 +215,11 @@ def backtest(
             float(found.paid[k]),
             bool(trusted[k]),
         )
-        for k, i in enumerate(chosen.tolist())
+        for k, i in enumerate(task.chosen.tolist())
     )
-    return Backtest(machines, task.hedge, float(factor), widening, counted, tuple(few_shot))
+    return Backtest(
+        machines, task.hedge, float(factor), widening, counted, tuple(few_shot), task.refined
+    )
 
 
 class _Tried(NamedTuple):
@@ -245,8 +254,28 @@ class _Backtest:
             _DRAWS, np.random.default_rng(1)
         )
         self.best = np.asarray(best_costs(self.truths, cost, start, preview))
-        levels = HEDGES if population.deviating.any() else (0.0,)
-        self.hedge = min(levels, key=self._loss)
+        deviating = bool(population.deviating.any())
+        levels = HEDGES if deviating else (0.0,)
+        tried = [hedged_policy(self.others, cost, level, preview) for level in levels]
+        losses = [self._loss(policy) for policy in tried]
+        best = int(np.argmin(losses))
+        self.hedge, self.policy = levels[best], tried[best]
+        self.refined = False
+        if deviating and losses[best] > _HOPELESS and refinable(cost, preview):
+            self._refine(cost)
+
+    def _refine(self, cost: QuadraticCost) -> None:
+        """Refine the gains, if that is better: for a sample of machines, since it takes time."""
+        some = np.unique(np.linspace(0, len(self.chosen) - 1, _REFINED).astype(int))
+        others, chosen = self.others[some], self.chosen[some]
+        gains = gains_of(self.policy)[some]
+        better = refined_gains(others, gains, cost, self.start, self.population, chosen)
+        before = self._excess(policy_for(cost, gains), some)
+        policy = policy_for(cost, better)
+        if self._excess(policy, some).mean() < before.mean():
+            self.policy, self.others, self.chosen = policy, others, chosen
+            self.law, self.truths = self.law[some], self._some_truths(some)
+            self.best, self.refined = self.best[:, some], True
 
     def with_own(self, steps: int) -> MachineBelief:
         """What is believed about each once it has shown so many steps of its own."""
@@ -254,10 +283,9 @@ class _Backtest:
             self.population.own(self.chosen, steps=steps, rng=np.random.default_rng(3)), own=True
         )
 
-    def tried(self, belief: MachineBelief) -> _Tried:
+    def tried(self, belief: MachineBelief, policy: Policy) -> _Tried:
         """The policy for each machine by such a belief, on draws of it and of the truth."""
         cost, x, ahead = self.cost, self.start, self.preview
-        policy = hedged_policy(belief, cost, self.hedge, ahead)
         drawn = belief.draw(_DRAWS, np.random.default_rng(2))
         on_draws, optimum = (
             costs_of(policy, drawn, cost, x, ahead),
@@ -284,10 +312,18 @@ class _Backtest:
             found[i] = not grows(system, gains_of(one.policy)[i], self.cost).any()
         return found
 
-    def _loss(self, hedge: float) -> float:
-        policy = hedged_policy(self.others, self.cost, hedge, self.preview)
-        paid = np.asarray(costs_of(policy, self.truths, self.cost, self.start, self.preview))
-        return float(np.minimum(relative_excess(paid, self.best).mean(0), EXPLODED).mean())
+    def _loss(self, policy: Policy) -> float:
+        return float(self._excess(policy, np.arange(len(self.chosen))).mean())
+
+    def _excess(self, policy: Policy, some: Int[Array, " k"]) -> Float[Array, " k"]:
+        """That of policies for some of the machines, explosions cut short."""
+        truths = self._some_truths(some)
+        paid = np.asarray(costs_of(policy, truths, self.cost, self.start, self.preview))
+        return np.asarray(np.minimum(relative_excess(paid, self.best[:, some]).mean(0), EXPLODED))
+
+    def _some_truths(self, some: Int[Array, " k"]) -> LinearSystem:
+        truths = self.truths
+        return LinearSystem.unchecked(truths.A[:, some], truths.B[:, some], truths.noise[:, some])
 
     def _believed(self, found: Belief, own: bool = False) -> MachineBelief:
         """The belief about each machine from the population, for all rows of [A, B]."""

@@ -1,6 +1,7 @@
 """The certificates of a task: what all machines share is found once, then machines come in chunks.
 
-The controller is the one that is optimal for the estimate, hedged where the backtest asks for it.
+The controller is the one that is optimal for the estimate, hedged and, for a machine never seen,
+refined on those seen, where the backtest asks for it.
 """
 
 from __future__ import annotations
@@ -10,12 +11,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.episodes import machine_labels
 from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.row_radii import plausible_machines, row_radii
@@ -46,6 +48,7 @@ from contextual_lqr.certificates.limits import (
     run_range,
 )
 from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
+from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
@@ -133,7 +136,8 @@ class CertificationTask:
     ) -> list[Certificate]:
         """Those of machines with these contexts, and the best controllers or those given."""
         matrices = self.decoder.context_map.matrices(contexts)
-        named = one_by_one(contexts)
+        named, labels = one_by_one(contexts), machine_labels(machine, len(matrices), "contexts")
+        unseen = np.array([label is None for label in labels])
         if self.preview is not None:
             require_staying(self.decoder, matrices, self.preview)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -142,7 +146,9 @@ class CertificationTask:
         for first in range(0, len(matrices), _CHUNK):
             part = slice(first, first + _CHUNK)
             own = None if gains is None else gains[part]
-            certificates += self.certificates(named[part], matrices[part], belief[part], own)
+            certificates += self.certificates(
+                named[part], matrices[part], belief[part], own, unseen[part]
+            )
             if progress is not None:
                 progress(len(named[part]))
         return certificates
@@ -171,8 +177,12 @@ class CertificationTask:
         G: Float[Array, "n *steps p y"],
         belief: MachineBelief | ScheduleBelief,
         given: Float[Array, "n *played m d"] | None = None,
+        unseen: Bool[Array, " n"] | None = None,
     ) -> list[Certificate]:
-        """Those of machines with these context matrices, and the controllers given, if any."""
+        """Those of machines with these context matrices, and the controllers given, if any.
+
+        `unseen` are those without data of their own.
+        """
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
             belief = belief.with_noise(self.known)
@@ -194,6 +204,10 @@ class CertificationTask:
         n = len(G)
         gains = gains_of(planned.policy) if given is None else given
         gains = np.where(good.reshape(-1, *[1] * (gains.ndim - 1)), gains, 0.0)
+        population, refine = decoder.population, self.check.refined and given is None
+        if refine and unseen is not None and population is not None and refinable(cost):
+            assert isinstance(belief, MachineBelief)  # of machines one by one
+            gains[unseen] = refined_gains(belief[unseen], gains[unseen], cost, x, population)
         policy = policy_for(cost, gains)
         predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
 

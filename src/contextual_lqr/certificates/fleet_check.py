@@ -34,6 +34,11 @@ class FleetCheck:
         return 0.0 if self.backtest is None else self.backtest.hedge
 
     @property
+    def refined(self) -> bool:
+        """Whether hedged gains of a machine never seen are refined on those seen."""
+        return self.backtest is not None and self.backtest.refined
+
+    @property
     def factor(self) -> float:
         """What multiplies a claimed excess."""
         return 1.0 if self.backtest is None else self.backtest.factor

@@ -1,0 +1,168 @@
+"""The gains for a machine never tried that are best for the machines seen, where these differ much.
+
+To hedge in `solve` takes deviations as drawn anew at each step. Those of a machine stay, so that an
+input that is too strong for it is too strong at every step: the hedge is too timid for most
+machines, and still explodes on some. A machine never tried is like one of those that were seen:
+alternatives M_j are their deviations about its own law (a bootstrap, which need not be Gaussian),
+and the gains of an episode are refined for the least mean over j of J(K, M_j) / J*(M_j). Gains of
+every step can fit a hundred machines too well: each of these varies at each step besides, as in
+`solve`, with most of the covariance of what is believed.
+
+As a function of the gain of one step alone that mean is quadratic. With the second moment X_j of
+the state before the step and the value P_j after it, w_j = 1 / J*(M_j) and y = [x; u],
+
+    Σ_j w_j (S_j K + L_j) X_j = 0,    S_j = R + B_jᵀP_jB_j,   L_j = Nᵀ + B_jᵀP_jA_j
+
+so each sweep, moments forward and then gains backward from the last step, lessens it. Where no
+alternative moves the state the gains stay as they were.
+"""
+
+from __future__ import annotations
+
+from typing import TypeGuard
+
+import numpy as np
+from jaxtyping import Float, Int
+from numpy import ndarray as Array
+
+from contextual_lqr.belief.machine import MachineBelief, as_system
+from contextual_lqr.belief.population import Population
+from contextual_lqr.lqr.preview import Preview
+from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
+from contextual_lqr.lqr.solve import optimal_cost
+from contextual_lqr.lqr.stationary import Cost
+
+_SEEN = 200  # machines that stand for all
+_VARIED = 0.7  # of the covariances: less would fit the machines seen too well
+_SWEEPS = 6
+_SETTLED = 1e-2  # the gain of a sweep, relative
+_RANK = 1e-10
+_TOGETHER = 1 << 22  # numbers in the moments of machines that are refined at once
+
+
+def refinable(cost: Cost, preview: Preview | None = None) -> TypeGuard[QuadraticCost]:
+    """Whether gains can be refined: of an episode in which no input is free, nothing foreseen."""
+    return isinstance(cost, QuadraticCost) and not cost.indefinite and preview is None
+
+
+def refined_gains(
+    belief: MachineBelief,
+    gains: Float[Array, "k steps m d"],
+    cost: QuadraticCost,
+    start: Float[Array, " d"],
+    population: Population,
+    left_out: Int[Array, " k"] | None = None,
+) -> Float[Array, "k steps m d"]:
+    """The gains of machines never seen, like those of the population, from hedged ones.
+
+    `left_out` are the places of machines that must not stand for themselves.
+    """
+    found, d = gains.copy(), belief.mean.shape[1]
+    seen = len(population.factors)
+    places = np.unique(np.linspace(0, seen - 1, min(seen, _SEEN)).astype(int))
+    law = np.einsum("npy,rp->nry", population.factors.maps[places], population.pooled.theta)
+    apart = np.where(population.deviating[:, None], population.own(places).means - law, 0.0)
+    size = max(1, _TOGETHER // (len(places) * (gains.shape[1] + 1) * d * d))
+    for first in range(0, len(gains), size):
+        some = slice(first, first + size)
+        part = belief[some]
+        systems = as_system(part.mean + apart[:, None], part.noise)
+        best = np.asarray(optimal_cost(systems, cost, start))
+        weights = np.where(np.isfinite(best) & (best > 0), 1 / best, 0.0)
+        if left_out is not None:
+            weights[places[:, None] == left_out[some]] = 0.0
+        sweeps = _Sweeps(systems, weights, _VARIED * part.covariances, cost, start)
+        found[some] = sweeps.settled(gains[some])
+    return found
+
+
+class _Sweeps:
+    """n alternatives to each of k machines, and the mean of their costs as a function of gains."""
+
+    def __init__(
+        self,
+        systems: LinearSystem,
+        weights: Float[Array, "n k"],
+        covariances: Float[Array, "k d y y"],
+        cost: QuadraticCost,
+        start: Float[Array, " d"],
+    ) -> None:
+        self.A, self.B = systems.A, systems.B
+        self.noise = np.broadcast_to(systems.noise, self.A.shape)
+        total = weights.sum(0)
+        self.weights = weights / np.where(total > 0, total, 1.0)
+        self.C, self.cost, self.start = covariances, cost, start
+
+    def settled(self, gains: Float[Array, "k steps m d"]) -> Float[Array, "k steps m d"]:
+        """Sweep until the mean hardly falls; what is no number at the start stays as it was."""
+        K, before = gains, np.full(len(gains), np.inf)
+        for _ in range(_SWEEPS + 1):
+            moments = self._moments(K)
+            new, mean = self._swept(K, moments)  # the mean after the sweep
+            better = np.isfinite(new).all((1, 2, 3)) & (mean < before)
+            K = np.where(better[:, None, None, None], new, K)
+            if not (better & ~(mean > before * (1 - _SETTLED))).any():
+                break
+            before = np.where(better, mean, before)
+        return K
+
+    def _moments(self, K: Float[Array, "k steps m d"]) -> Float[Array, "H n k d d"]:
+        """X_t = E[xxᵀ] before each step."""
+        d, at = len(self.start), np.arange(len(self.start))
+        X = np.empty((K.shape[1] + 1, *self.A.shape))
+        X[0] = np.outer(self.start, self.start)
+        for t in range(K.shape[1]):
+            F = self.A + self.B @ K[:, t]
+            X[t + 1] = F @ X[t] @ F.swapaxes(-1, -2) + self.noise
+            Y = np.concatenate((np.broadcast_to(np.eye(d), (len(K), d, d)), K[:, t]), 1)
+            varied = Y.swapaxes(1, 2)[:, None] @ self.C @ Y[:, None]  # (k, d, d, d)
+            more = X[t].reshape(*X.shape[1:3], -1).swapaxes(0, 1) @ varied.reshape(
+                *varied.shape[:2], -1
+            ).swapaxes(1, 2)
+            X[t + 1][..., at, at] += more.swapaxes(0, 1)
+        return X
+
+    def _swept(
+        self, K: Float[Array, "k steps m d"], X: Float[Array, "H n k d d"]
+    ) -> tuple[Float[Array, "k steps m d"], Float[Array, " k"]]:
+        """The gains, each the best one for the moments before it and the gains after it."""
+        cost, w, d = self.cost, self.weights[..., None, None], len(self.start)
+        k, steps, m, _ = K.shape
+        K, P = K.copy(), np.broadcast_to(cost.Q[-1], self.A.shape)
+        spent = np.zeros(w.shape[:2])
+        flat = self.C.reshape(k, d, -1)
+        for t in reversed(range(steps)):
+            spent += (P * self.noise).sum((-2, -1))
+            varied = np.einsum("njii->jni", P) @ flat
+            varied = varied.swapaxes(0, 1).reshape(*P.shape[:2], *self.C.shape[2:])
+            PB = P @ self.B
+            S = cost.R[t] + self.B.swapaxes(-1, -2) @ PB + varied[..., d:, d:]
+            L = PB.swapaxes(-1, -2) @ self.A + varied[..., d:, :d]
+            N = np.zeros((d, m)) if cost.N is None else cost.N[t]
+            L = L + N.T
+            wX = w * X[t]
+            slope = ((S @ K[:, t] + L) @ wX).sum(0).reshape(k, m * d)
+            S_wide, X_wide = S.reshape(*S.shape[:2], m * m), wX.reshape(*wX.shape[:2], d * d)
+            curve = S_wide.transpose(1, 2, 0) @ X_wide.transpose(1, 0, 2)  # (k, mm, dd)
+            curve = curve.reshape(k, m, m, d, d).swapaxes(2, 3).reshape(k, m * d, m * d)
+            K[:, t] += _least(curve, -slope).reshape(k, m, d)
+            F, E = self.A + self.B @ K[:, t], varied
+            cross = K[:, t].swapaxes(1, 2) @ (E[..., d:, :d] + N.T)
+            P = F.swapaxes(-1, -2) @ P @ F + cost.Q[t] + E[..., :d, :d] + cross
+            P = P + cross.swapaxes(-1, -2)
+            P = P + K[:, t].swapaxes(1, 2) @ (E[..., d:, d:] + cost.R[t]) @ K[:, t]
+        paid = np.einsum("i,nkij,j->nk", self.start, P, self.start) + spent
+        return K, (self.weights * paid).sum(0)
+
+
+def _least(curve: Float[Array, "k q q"], right: Float[Array, "k q"]) -> Float[Array, "k q"]:
+    """The smallest solution of curve z = right, in units in which the diagonal is 1."""
+    good = np.isfinite(curve).all((1, 2)) & np.isfinite(right).all(1)
+    curve = np.where(good[:, None, None], curve, np.eye(curve.shape[1]))
+    sizes = np.sqrt(np.maximum(np.einsum("kii->ki", curve), 0.0))
+    sizes = np.where(sizes > 0, sizes, 1.0)
+    values, turn = np.linalg.eigh(curve / sizes[:, :, None] / sizes[:, None])
+    kept = values > _RANK * values[:, -1:]
+    along = np.einsum("kij,ki->kj", turn, right / sizes) / np.where(kept, values, 1.0)
+    found = np.einsum("kij,kj->ki", turn, np.where(kept, along, 0.0)) / sizes
+    return np.where(good[:, None], found, np.nan)
