@@ -7,6 +7,7 @@ import pytest
 import contextual_lqr as clqr
 from contextual_lqr.data import check_logs, sources, transitions
 from contextual_lqr.data.contradictions import contradicted
+from contextual_lqr.data.history_choice import CANDIDATES, HistoryChoice
 from fleet_logs import CARTS
 
 TEXT = """
@@ -205,6 +206,14 @@ def test_a_large_step_within_the_range_is_no_encoder_that_begins_anew(tmp_path):
     table.with_columns(angle=pl.col("angle") + aired).write_csv(tmp_path / "aired.csv")
     about = clqr.FleetDescription.parse(FIXED)
     assert "begins anew" not in clqr.fit(about, tmp_path / "aired.csv", alarm=False).doubt
+
+
+def test_a_sensor_too_noisy_for_any_history_is_said():
+    falling = {n: 1 / n for n in CANDIDATES}
+    (said,) = HistoryChoice(16, 0, {"current": 0}, falling, 20, 4).sentences
+    assert "errors still fall at 16 outputs" in said
+    assert HistoryChoice(12, 0, {"current": 0}, falling, 20, 4).sentences == []
+    assert HistoryChoice(16, 0, {"current": 0}, {}, 0, 4).sentences == []  # which was declared
 
 
 def test_what_is_wrong_with_outputs_is_said_with_its_line():

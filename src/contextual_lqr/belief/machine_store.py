@@ -267,7 +267,7 @@ class MachineStore:
 
     def own_factors(self, some: slice = slice(None)) -> Float[Array, "n s s"]:
         """The factors of [y, x'], one a machine."""
-        return self._own.whole(np.arange(len(self))[some])
+        return self._own.whole(np.arange(*some.indices(len(self))))
 
     def pooled(self, context_map: ContextMap) -> Float[Array, "k k"]:
         """The factor of the rows [z x'] of all machines, z = G y."""
