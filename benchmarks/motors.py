@@ -25,6 +25,8 @@ from pages import write_section
 from scipy.linalg import expm
 
 import contextual_lqr as clqr
+from contextual_lqr.data.fitting import with_history
+from contextual_lqr.data.sources import cut_in_parts, find_sources
 
 Array = np.ndarray
 PERIOD, TORQUE, COUNT = 0.01, 0.05, 2 * np.pi / 4096  # s, N m / A, rad
@@ -32,7 +34,10 @@ INERTIA, FRICTION = (2.0, 8.0), (0.2, 1.0)  # 1e-4 kg m², 1e-3 N m s
 RIPPLE = 0.02  # A: white noise of the torque, as a current
 MOTORS, EPISODES, STEPS, PLAYED = 40, 4, 500, 200
 START, HORIZON, R = 0.2, 100, 0.02
-FIRST_SEED = 5000  # chosen with seeds below 10
+SPREAD = 1.41  # rad: of the angles in the logs
+NOISES = (0.01 * SPREAD, 0.05 * SPREAD)  # rad: of a sensor that is not an encoder
+NOISY = 4  # seeds of these
+FIRST_SEED = 7000  # chosen with seeds below 10
 
 DESCRIPTION = f"""
 [outputs]
@@ -76,19 +81,23 @@ def motors(n: int, rng: np.random.Generator) -> Motors:
     return Motors(A, B, contexts)
 
 
-def encoder(angle: Array) -> Array:
-    """What the encoder says."""
+def sensor(angle: Array, noise: float, rng: np.random.Generator) -> Array:
+    """What the encoder says; or, with white noise of such a size instead, a potentiometer."""
+    if noise:
+        return angle + noise * rng.normal(size=angle.shape)
     return COUNT * np.round(angle / COUNT)
 
 
-def log(fleet: Motors, delay: int, rng: np.random.Generator, steps: int = STEPS) -> pl.DataFrame:
+def log(
+    fleet: Motors, delay: int, rng: np.random.Generator, steps: int = STEPS, noise: float = 0.0
+) -> pl.DataFrame:
     """The logs of all motors, held loosely near 0 while set points jump."""
     n = len(fleet.A)
     x = np.zeros((n, EPISODES, 2))
     x[..., 0] = rng.normal(size=(n, EPISODES))
     wanted, late, columns = np.zeros((n, EPISODES)), [np.zeros((n, EPISODES))] * delay, []
     for _ in range(steps):
-        y = encoder(x[..., 0])
+        y = sensor(x[..., 0], noise, rng)
         jumps = rng.random((n, EPISODES)) < 0.1
         wanted = np.where(jumps, rng.normal(size=(n, EPISODES)), wanted)
         u = 0.3 * (wanted - y) + 0.2 * rng.normal(size=(n, EPISODES))
@@ -129,7 +138,7 @@ def swapped(fleet: Motors, rng: np.random.Generator) -> tuple[Motors, set[str]]:
     return fleet._replace(contexts=contexts), {f"m{i}", f"m{j}"}
 
 
-def costs(fleet: Motors, controller: object, delay: int, seed: int) -> Array:
+def costs(fleet: Motors, controller: object, delay: int, seed: int, noise: float = 0.0) -> Array:
     """The mean cost of each motor's controller, in PLAYED episodes."""
     rng, n = np.random.default_rng(seed), len(fleet.A)
     x = np.zeros((n, PLAYED, 2))
@@ -138,7 +147,7 @@ def costs(fleet: Motors, controller: object, delay: int, seed: int) -> Array:
     for t in range(HORIZON):
         total += x[..., 0] ** 2
         if t < HORIZON - 1:
-            u = controller(t, encoder(x[..., 0]))
+            u = controller(t, sensor(x[..., 0], noise, rng))
             total += R * u**2
             late.append(u)
             x = advance(fleet, x, late.pop(0), rng)
@@ -169,7 +178,7 @@ class Learnt:
 class Best:
     """The LQR of each true motor, behind a Kalman filter that knows it."""
 
-    def __init__(self, fleet: Motors, delay: int) -> None:
+    def __init__(self, fleet: Motors, delay: int, noise: float = 0.0) -> None:
         n, d = len(fleet.A), 2 + delay
         self.A, self.B = np.zeros((n, d, d)), np.zeros((n, d))
         self.A[:, :2, :2] = fleet.A
@@ -183,7 +192,7 @@ class Best:
         Q[:, 0, 0] = 1
         cost = clqr.QuadraticCost(Q, np.full((HORIZON - 1, 1, 1), R))
         self.K = clqr.solve(clqr.LinearSystem(self.A, self.B[..., None]), cost).policy.gains
-        W, V = np.zeros((n, d, d)), COUNT**2 / 12
+        W, V = np.zeros((n, d, d)), noise**2 or COUNT**2 / 12
         W[:, :2, :2] = RIPPLE**2 * fleet.B[:, :, None] * fleet.B[:, None]
         S = np.zeros((n, d, d))
         S[:, 0, 0] = V
@@ -218,18 +227,49 @@ class Result(NamedTuple):
     seconds: float
 
 
-def run(seed: int, delay: int, steps: int = STEPS, alarm: bool = True) -> Result:
+def labelled_log(
+    fleet: Motors, labelled: Motors, delay: int, rng: np.random.Generator, steps: int, noise: float
+) -> pl.DataFrame:
+    """The logs with the contexts of the labels."""
+    table = log(fleet, delay, rng, steps, noise)
+    motor = np.array([int(one[1:]) for one in table["machine"].unique(maintain_order=True)])
+    many = len(table) // MOTORS
+    return table.with_columns(
+        **{n: np.repeat(v[motor], many) for n, v in labelled.contexts.items()}
+    )
+
+
+def found_delay(seed: int, delay: int) -> int:
+    """What is found before anything is learnt, in the logs of `run`."""
+    rng = np.random.default_rng(seed)
+    fleet = motors(MOTORS, rng)
+    labelled, _ = swapped(fleet, rng)
+    table = labelled_log(fleet, labelled, delay, rng, steps_of(delay), 0.0)
+    about = clqr.FleetDescription.parse(DESCRIPTION)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "motors.parquet"
+        table.write_parquet(path)
+        described, _ = with_history(
+            about, cut_in_parts(find_sources([str(path)]), sort=False), False
+        )
+    assert described.history is not None
+    return described.history.delay
+
+
+def steps_of(delay: int) -> int:
+    """How long an episode of the logs is."""
+    return STEPS if delay == 0 else STEPS // 2
+
+
+def run(
+    seed: int, delay: int, steps: int = STEPS, alarm: bool = True, noise: float = 0.0
+) -> Result:
     """Logs, fit, 40 controllers, and what they cost."""
     rng = np.random.default_rng(seed)
     before = process_time()
     fleet = motors(MOTORS, rng)
     labelled, odd = swapped(fleet, rng)
-    table = log(fleet, delay, rng, steps)
-    motor = np.array([int(one[1:]) for one in table["machine"].unique(maintain_order=True)])
-    many = len(table) // MOTORS
-    table = table.with_columns(
-        **{n: np.repeat(v[motor], many) for n, v in labelled.contexts.items()}
-    )
+    table = labelled_log(fleet, labelled, delay, rng, steps, noise)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "motors.parquet"
         table.write_parquet(path)
@@ -243,8 +283,8 @@ def run(seed: int, delay: int, steps: int = STEPS, alarm: bool = True) -> Result
     gains = np.stack([one.policy.gains for one in certificates])
     history = about.output_history
     assert history is not None
-    paid = costs(new, Learnt(gains, history), delay, seed)
-    best = costs(new, Best(new, delay), delay, seed)
+    paid = costs(new, Learnt(gains, history), delay, seed, noise)
+    best = costs(new, Best(new, delay, noise), delay, seed, noise)
     trusted = np.array([one.verdict == "trust" for one in certificates])
     named = {one.label for one in fitted.alarm.named} if fitted.alarm else set()
     kept = about.history
@@ -265,23 +305,37 @@ def main() -> None:
     rows = Path("results") / "motors.jsonl"
     rows.parent.mkdir(exist_ok=True)
     done = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
-    seen = {(row["seed"], row["delay"]) for row in done}
+    seen = {(row["seed"], row["delay"], row.get("noise", 0.0)) for row in done}
     seeds = range(FIRST_SEED, FIRST_SEED + int(sys.argv[1] if len(sys.argv) > 1 else 20))
     for delay in (0, 1, 2, 3):
         for seed in seeds:
-            if (seed, delay) not in seen:
+            if (seed, delay, 0.0) not in seen:
                 done.append(
                     _row(seed, delay, run(seed, delay, STEPS if delay == 0 else STEPS // 2))
                 )
                 with rows.open("a") as file:
                     file.write(json.dumps(done[-1]) + "\n")
-    write_section("real-fleets", "motors", section(done))
+    file = Path("results") / "delays.jsonl"
+    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    known = {(row["seed"], row["delay"]) for row in found}
+    for delay, seed in ((d, s) for d in (0, 1, 2, 3) for s in seeds if (s, d) not in known):
+        found.append({"seed": seed, "delay": delay, "found": found_delay(seed, delay)})
+        with file.open("a") as whole:
+            whole.write(json.dumps(found[-1]) + "\n")
+    for noise in NOISES:
+        for seed in seeds[:NOISY]:
+            if (seed, 0, noise) not in seen:
+                done.append(_row(seed, 0, run(seed, 0, noise=noise), noise))
+                with rows.open("a") as file:
+                    file.write(json.dumps(done[-1]) + "\n")
+    write_section("real-fleets", "motors", section(done, found))
 
 
-def _row(seed: int, delay: int, one: Result) -> dict[str, Any]:
+def _row(seed: int, delay: int, one: Result, noise: float = 0.0) -> dict[str, Any]:
     return {
         "seed": seed,
         "delay": delay,
+        "noise": noise,
         "found": one.found,
         "history": one.history,
         "excess": one.excess.tolist(),
@@ -292,7 +346,7 @@ def _row(seed: int, delay: int, one: Result) -> dict[str, Any]:
     }
 
 
-def section(rows: list[dict[str, Any]]) -> str:
+def section(rows: list[dict[str, Any]], delays: list[dict[str, Any]]) -> str:
     """What is measured, in words and a table."""
     lines = [
         "# Motors behind encoders",
@@ -303,25 +357,27 @@ def section(rows: list[dict[str, Any]]) -> str:
         "machines that stand out are set aside (`--robust`). Then controllers for 40 motors never "
         f"tried, from {START} rad to 0 within a second, against the LQR of each true motor behind "
         "a Kalman filter that knows it and sees the same encoder. Bad: more than 5 % above that. "
+        "Last, instead of the encoder's steps, white noise of 1 and 5 % of the angle's spread. "
         f"Logs are {EPISODES * STEPS * PERIOD:.0f} s of each motor without delay, half of that "
         "with one; `python benchmarks/motors.py`, seeds "
         f"{min(r['seed'] for r in rows)} to {max(r['seed'] for r in rows)}.",
         "",
-        "| true delay | seeds | delay found | history, outputs | excess, median | worst | trusted "
-        "| bad | both swapped named | others named | s of processor |",
+        "| true delay, noise | seeds | delay found | history, outputs | excess, median | worst | "
+        "trusted | bad | both swapped named | others named | s of processor |",
         "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
-    for delay in sorted({row["delay"] for row in rows}):
-        some = [row for row in rows if row["delay"] == delay]
+    for noise, delay in sorted({(row.get("noise", 0.0), row["delay"]) for row in rows}):
+        some = [row for row in rows if (row.get("noise", 0.0), row["delay"]) == (noise, delay)]
         excess = np.array([row["excess"] for row in some])
         trusted = np.array([row["trusted"] for row in some])
         both = sum(set(row["odd"]) <= set(row["named"]) for row in some)
         more = sum(len(set(row["named"]) - set(row["odd"])) for row in some)
         lengths = [row["history"] for row in some]
+        looked = some if noise else [row for row in delays if row["delay"] == delay]
         cells = [
-            str(delay),
+            f"{delay}, {noise / SPREAD:.0%}" if noise else str(delay),
             str(len(some)),
-            f"{sum(row['found'] == delay for row in some)} of {len(some)}",
+            f"{sum(row['found'] == delay for row in looked)} of {len(looked)}",
             f"{min(lengths)} to {max(lengths)}",
             f"{100 * np.median(excess):.2f} %",
             f"{100 * excess.max():.2f} %",

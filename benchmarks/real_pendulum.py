@@ -358,7 +358,11 @@ def text_of(found: dict[str, Any]) -> str:
         lines.append("| " + " | ".join(cells) + f" | {one['shows']:.0%} |")
     raw = _three(next(iter(found.values()))["from raw readings"])
     lines += ["", f"From raw readings in place of filtered ones, half of the runs of each: {raw}."]
-    return "# Errors and bands\n\n" + "\n".join(lines) + "\n"
+    return (
+        "# Errors and bands\n\nWritten by `benchmarks/real_pendulum.py`.\n\n"
+        + "\n".join(lines)
+        + "\n"
+    )
 
 
 def _three(values: list[float] | None) -> str:

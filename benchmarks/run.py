@@ -258,7 +258,8 @@ def main() -> None:
     page = [
         "# The engine beside its peers",
         "",
-        "Written by `make bench`. One thread each, double precision, contestants timed in turn in",
+        "Written by `benchmarks/run.py`. One thread each, double precision, contestants timed in "
+        "turn in",
         "one run; medians, and as noise half the distance of the quartiles. Compiling (JAX) and",
         "making models is not counted; handing over the numbers is. All contestants agree with the",
         f"NumPy baseline to {TOLERANCE:.0e}. Our first column is `solve` and `cost` of systems",

@@ -8,19 +8,22 @@ PAGES = sorted((ROOT / "docs" / "measured").glob("*.md"))
 
 
 def test_every_section_has_its_benchmark() -> None:
-    marked = [
-        (page.stem, *ends)
-        for page in PAGES
-        for ends in re.findall(
-            r"^<!-- begin (.+?) -->$.*?^<!-- end (.+?) -->$", page.read_text("utf-8"), re.M | re.S
-        )
-    ]
-    assert all(begin == end for _, begin, end in marked)
-    assert {page for page, _, _ in marked} == {page.stem for page in PAGES}
+    pattern = re.compile(r"^<!-- begin (.+?) -->$(.*?)^<!-- end (.+?) -->$", re.M | re.S)
+    marked = {}
+    for page in PAGES:
+        text = page.read_text("utf-8")
+        found = pattern.findall(text)
+        assert all(begin == end for begin, _, end in found)
+        assert len(found) == len(re.findall("<!-- *begin", text)) > 0
+        assert len(found) == len(re.findall("<!-- *end", text))
+        marked |= {(page.stem, name): inside for name, inside, _ in found}
     written = [
-        call
+        (*call, script.name)
         for script in (ROOT / "benchmarks").glob("*.py")
-        for call in re.findall(r'write_section\("(.+?)", "(.+?)"', script.read_text("utf-8"))
+        for call in re.findall(r'write_section\(\s*"(.+?)",\s*"(.+?)"', script.read_text("utf-8"))
     ]
-    assert sorted(written) == sorted((page, name) for page, name, _ in marked)
-    assert all(re.fullmatch(r"[\w-]+", part) for pair in written for part in pair)
+    assert sorted(call[:2] for call in written) == sorted(marked)
+    assert all(re.fullmatch(r"[\w-]+", part) for *pair, _ in written for part in pair)
+    for page, name, script in written:  # by which a reader can measure it again
+        before = (ROOT / "docs" / "measured" / f"{page}.md").read_text("utf-8").split("<!--")[0]
+        assert f"benchmarks/{script}" in before + marked[page, name]

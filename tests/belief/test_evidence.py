@@ -68,7 +68,7 @@ def test_repeats_are_found_as_by_a_set(batches: list[list[int]]) -> None:
     for batch in batches:
         expected = [one in seen or one in batch[:i] for i, one in enumerate(batch)]
         assert digests.known(batch).tolist() == expected
-        assert digests.add(batch).tolist() == expected
+        digests.add(batch)
         seen |= set(batch)
         assert digests.arrays()["digests"].tolist() == sorted(seen)
     assert len(digests) == len(seen)
@@ -141,7 +141,8 @@ def test_a_million_are_quick() -> None:
     many = rng.integers(0, 2**64, 1_000_000, np.uint64)
     began = time.perf_counter()
     digests = Digests()
-    assert not digests.add(many).any()
+    assert not digests.known(many).any()
+    digests.add(many)
     other = Digests()
     other.add(many[:1000])
     digests.merge(other)

@@ -30,7 +30,9 @@ def test_from_an_export_to_a_controller(folder: Path, capsys: pytest.CaptureFixt
     said = capsys.readouterr().out
     assert "Latin-1 (Windows-1252), separated by semicolon, decimal comma" in said
     assert "12 machines, 24 episodes, 2,856 transitions, 0.476 minutes" in said
-    assert "data:image/svg+xml" in Path("check.html").read_text()
+    page = Path("check.html").read_text()
+    assert "data:image/svg+xml" in page
+    assert "outputs the state holds" not in page  # which is of states
     assert command("fit", "fleet.toml", "motoren.csv", "-o", "motors.decoder") == 0
     assert "none of 12 machines stands out" in capsys.readouterr().out
     assert command("design", "motors.decoder", "--context", "traegheit=3", "--json") == 0

@@ -7,6 +7,7 @@ import pytest
 import contextual_lqr as clqr
 from contextual_lqr.data import check_logs, sources, transitions
 from contextual_lqr.data.contradictions import contradicted
+from contextual_lqr.data.history_choice import CANDIDATES, HistoryChoice
 from fleet_logs import CARTS
 
 TEXT = """
@@ -90,6 +91,14 @@ def test_wherever_a_log_is_cut_it_teaches_the_same(batch, part, tmp_path, monkey
     assert fitted.decoder.rows == same.rows == 8 * (40 - 1 - 3)
     assert fitted.decoder.episodes == 8
     assert np.allclose(fitted.decoder.estimate, same.estimate, atol=1e-9)
+    mine, its = fitted.decoder.store.own_factors(), same.store.own_factors()
+    assert np.allclose(mine.swapaxes(1, 2) @ mine, its.swapaxes(1, 2) @ its)
+    saved = fitted.decoder.state()[1]["machine_own_factors"]
+    assert saved.shape[1] == 8 * 9 // 2  # of 7 columns of y and the one output that is new
+    both = fitted.decoder.copy()
+    both.merge(same, allow_repeats=True)  # which has kept all columns
+    assert np.allclose(both.estimate, same.estimate, atol=1e-4)
+    assert both.rows == 2 * same.rows
     fitted.save(tmp_path / "fleet.decoder")
     again = clqr.FittedFleet.load(tmp_path / "fleet.decoder")
     assert again.description.history == about.history
@@ -197,6 +206,14 @@ def test_a_large_step_within_the_range_is_no_encoder_that_begins_anew(tmp_path):
     table.with_columns(angle=pl.col("angle") + aired).write_csv(tmp_path / "aired.csv")
     about = clqr.FleetDescription.parse(FIXED)
     assert "begins anew" not in clqr.fit(about, tmp_path / "aired.csv", alarm=False).doubt
+
+
+def test_a_sensor_too_noisy_for_any_history_is_said():
+    falling = {n: 1 / n for n in CANDIDATES}
+    (said,) = HistoryChoice(16, 0, {"current": 0}, falling, 20, 4).sentences
+    assert "errors still fall at 16 outputs" in said
+    assert HistoryChoice(12, 0, {"current": 0}, falling, 20, 4).sentences == []
+    assert HistoryChoice(16, 0, {"current": 0}, {}, 0, 4).sentences == []  # which was declared
 
 
 def test_what_is_wrong_with_outputs_is_said_with_its_line():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Float, Int64, UInt64
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.evidence import text_hashes
 from contextual_lqr.belief.factors import block_rows
 from contextual_lqr.checks import record, require
 from contextual_lqr.context import ContextMap, Dynamics
@@ -118,11 +120,20 @@ def sized_for(context_map: ContextMap, trajectory: Trajectory, name: str) -> Con
     )
 
 
+class Names(list[str | None]):
+    """What machines are called, hashed once for all rows."""
+
+    @cached_property
+    def hashes(self) -> UInt64[Array, " n"]:
+        """A hash of each."""
+        return text_hashes([name or "" for name in self])
+
+
 class RowLabels(NamedTuple):
     """The machines of a table's rows: row i is of `names[codes[i]]`; None is without a label."""
 
     codes: Int64[Array, " n"]
-    names: Sequence[str | None]
+    names: Names
 
     @classmethod
     def of(cls, machine: Any, count: int) -> RowLabels:
@@ -132,7 +143,7 @@ class RowLabels(NamedTuple):
         numbers: dict[str | None, int] = {}
         labels = machine_labels(machine, count, "rows")
         codes = [numbers.setdefault(label, len(numbers)) for label in labels]
-        return cls(np.array(codes, np.int64), list(numbers))
+        return cls(np.array(codes, np.int64), Names(numbers))
 
 
 def machine_labels(machine: Any, count: int, of: str) -> list[str | None]:

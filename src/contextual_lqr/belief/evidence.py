@@ -175,11 +175,9 @@ class Digests:
             known[own] = (found * np.arange(1, some.shape[1] + 1)).max(1)
         return known
 
-    def add(self, digests: ArrayLike) -> Bool[Array, " n"]:
-        """Take these in, and say as `known` which of them are repeats."""
-        repeated = self.known(digests)
+    def add(self, digests: ArrayLike) -> None:
+        """Take these in."""
         self._kept = _smallest(self._kept, np.asarray(digests, np.uint64), LIMIT)
-        return repeated
 
     def add_episodes(self, beginnings: Sequence[UInt64[Array, "_ _"]]) -> None:
         """Take in episodes, each a row: its beginnings and, last, itself."""

@@ -227,7 +227,7 @@ class FleetData(PooledRows, Locked):
         labels: Sequence[str | None],
     ) -> None:
         states = [x.reshape(-1, x.shape[-1]) for _, x, _ in groups]
-        limit = self._limit(*np.concatenate(states).T)
+        limit = self._limit(np.abs(np.concatenate(states)).max(0))
         self._learn(context_map, *self._factored(rows_of(groups, G), limit), G.shape[1])
         self._note(Logged.of_episodes(groups, G, limit))
         if self._machines is not None:
@@ -311,7 +311,7 @@ class FleetData(PooledRows, Locked):
         labels = RowLabels.of(machine, len(states[0]))
         table = StepTable(context_map, contexts, labels, states, inputs, next_states, chosen)
         waits = digests is not None and self._may_wait and not changing
-        limit = self._limit(*states, *next_states)
+        limit = self._limit(table.state_sizes)
         logged = Logged.of_table(table, limit) if waits else None
         if digests is not None and logged is not None:
             self._wait(context_map)
@@ -360,7 +360,8 @@ class FleetData(PooledRows, Locked):
             If they differ in context map, λ, prior, scales, noise level or known rows, or share
             episodes.
         """
-        require(isinstance(other, type(self)), f"only a Decoder can be merged, not {other!r}")
+        if not isinstance(other, type(self)):
+            raise InputError(f"only a Decoder can be merged, not {other!r}")
         mine = require_mergeable(self, other, allow_repeats)
         self._pool(other, mine)
         self._note(other.logged)

@@ -11,7 +11,6 @@ import numpy as np
 from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
-from contextual_lqr import kernels
 from contextual_lqr.belief.episodes import Group
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
@@ -46,7 +45,7 @@ class Logged:
     @classmethod
     def of_table(cls, table: StepTable, limit: float) -> Logged | None:
         """Of a table that was cut in runs; None if a number of [y, x'] or z is beyond the limit."""
-        low, high = kernels.column_ranges(table.columns, table.rows)
+        low, high = table.ranges
         y = len(table.moves)
         after = np.maximum(-low, high)[y:].max()
         low, high = low[:y], high[:y]
@@ -137,7 +136,11 @@ def _ends(columns: Sequence[Float[Array, " n"]]) -> tuple[Array, Array]:
 def range_of(G: Float[Array, "n p y"]) -> tuple[Float[Array, "p y"], Float[Array, "p y"]]:
     """The least |G| that is not 0, infinite if there is none, and the most."""
     size = np.abs(G)
-    return np.where(size > 0, size, np.inf).min(0), size.max(0)
+    least, most = size.min(0), size.max(0)
+    if (some := (least == 0) & (most > 0)).any():  # 0 of some contexts
+        few = size[:, some]
+        least[some] = np.where(few > 0, few, np.inf).min(0)
+    return np.where(most > 0, least, np.inf), most
 
 
 def middle_of(least: Float[Array, "p y"], most: Float[Array, "p y"]) -> Float[Array, "p y"]:

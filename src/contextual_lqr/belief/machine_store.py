@@ -4,8 +4,8 @@ A step is a row [y, y⁻, sign y, y |y|, |y|, 1, x'] with y = [x; u] or features
 the step before (itself at the start of an episode) and x' the next state. The factor of a machine's
 rows holds all that least squares needs: [y, x'] is the regression of its own [A, B]; the others are
 for tests of the model (`certificates/misspecification.py`). These pool machines, and a thousand of
-them are enough: of machines that come later, [y, x'] alone is kept. Factors stand in one array,
-packed, so that many machines are updated and read at once.
+them are enough: of machines that come later, [y, x'] alone is kept (`own_factors.py`). Factors are
+packed side by side, so that many machines are updated and read at once.
 
 A machine is a label with a context. Without a label, every episode is another machine.
 """
@@ -24,6 +24,8 @@ from contextual_lqr.belief.episodes import Group
 from contextual_lqr.belief.evidence import row_hashes, text_hashes
 from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
 from contextual_lqr.belief.machine_rows import MachineFactors
+from contextual_lqr.belief.own_factors import OwnFactors
+from contextual_lqr.belief.packed_triangles import PackedTriangles
 from contextual_lqr.belief.step_table import EpisodeRows, StepTable, lagged_size
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
@@ -49,11 +51,13 @@ class MachineStore:
         self.size = lagged_size(y, states)
         self._labels: list[str | None] = []
         self._places: dict[int, int] = {}  # of those with a label, by their keys
-        # One a machine, with room for more; of all columns, by place, of some.
-        self._packed = np.zeros((0, packed_size(y + states)))
+        self._own = OwnFactors(states, y)
+        # One a machine, with room for more.
         self._rows, self._contexts = np.zeros(0, np.int64), np.zeros(0)
         self._keys = np.zeros(0, np.uint64)  # hashes of label and context
-        self._tested: dict[int, Float[Array, " numbers"]] = {}
+        # Of all columns: by slots, and which slot, from 1 on, a machine has.
+        self._tested = PackedTriangles(packed_size(self.size))
+        self._slots = np.zeros(0, np.int32)
         self._shared = False
         self._labelled: dict[str, list[int]] = {}
         self._indexed = 0  # how many machines `_labelled` knows
@@ -70,15 +74,19 @@ class MachineStore:
         """An independent store of the same machines."""
         twin = object.__new__(MachineStore)
         twin.__dict__.update(self.__dict__)
+        twin._own, twin._tested = self._own.copy(), self._tested.copy()
         self._shared = twin._shared = True
         return twin
 
     def some(self, places: Sequence[int]) -> MachineStore:
         """The machines at these places."""
         twin, at = MachineStore(self.states, self.width, self.tests), np.asarray(places, np.int64)
+        twin._own.require(self._own.copied)
         twin._place([self._labels[i] for i in places], self._contexts[at])
-        twin._packed[: len(at)], twin._rows[: len(at)] = self._packed[at], self._rows[at]
-        twin._tested = {k: self._tested[i] for k, i in enumerate(places) if i in self._tested}
+        twin._own.triangles.put(np.arange(len(at)), self._own.triangles.take(at))
+        twin._rows[: len(at)] = self._rows[at]
+        tested = np.flatnonzero(self._slots[at])
+        twin._put_tested(tested, self._tested.take(self._slots[at[tested]] - 1))
         return twin
 
     @property
@@ -91,36 +99,38 @@ class MachineStore:
         labels: Sequence[str | None],
         contexts: Array,
         keys: UInt64[Array, " k"] | None = None,
+        *,
+        grow: bool = True,
     ) -> Int64[Array, " k"]:
         """Where machines stand; new ones at the end, of no rows. What follows may write there."""
         if self._shared:
-            for name in ("labels", "places", "packed", "rows", "contexts", "keys", "tested"):
+            for name in ("labels", "places", "rows", "contexts", "keys", "slots"):
                 setattr(self, f"_{name}", getattr(self, f"_{name}").copy())
             self._shared, self._labelled, self._indexed = False, {}, 0
         if keys is None:
             keys = _keys(text_hashes([label or "" for label in labels]), contexts)
-        places, each = self._places, keys.tolist()
-        found: list[int | None] = list(map(places.get, each))
-        first, new = len(self), []
-        unlabelled = [i for i, label in enumerate(labels) if label is None]
-        for i in unlabelled:  # each is another
-            found[i] = None
-        for i in [i for i, place in enumerate(found) if place is None]:
+        places, first, new = self._places, len(self), []
+        found = np.array([places.get(key, -1) for key in keys.tolist()], np.int64)
+        if None in labels:  # each is another
+            found[[label is None for label in labels]] = -1
+        for i in np.flatnonzero(found < 0).tolist():
             end, label = len(self._labels), labels[i]
-            found[i] = end if label is None else places.setdefault(each[i], end)
+            found[i] = end if label is None else places.setdefault(int(keys[i]), end)
             if found[i] == end:
                 self._labels.append(label)
                 new.append(i)
         if len(self) > len(self._rows):
             room = max(len(self), len(self._rows) * 3 // 2)
-            for name in ("packed", "rows", "keys"):
+            for name in ("rows", "keys", "slots"):
                 setattr(self, f"_{name}", _with_room(getattr(self, f"_{name}"), room))
             before = self._contexts if first else contexts[:0]
             self._contexts = _with_room(before, room)
         if new:
             self._contexts[first : len(self)] = contexts[new]
             self._keys[first : len(self)] = keys[new]
-        return np.array(found, np.int64)
+        if grow:
+            self._own.triangles.grow(len(new))
+        return found
 
     def add_table(self, table: StepTable, limit: float) -> None:
         """Take in the rows of a table but those beyond the limit."""
@@ -155,18 +165,19 @@ class MachineStore:
     ) -> None:
         """Take in runs of rows, each of the machine that stands `at` a place."""
         rows, last = table.rows, at[1:] > at[:-1]
+        self._own.require(table.copied)
+        own = self._own.triangles
         if not last.all():  # those of one machine side by side, in the order in which they came
             order = np.argsort(at, kind="stable")
             at, starts, lengths = at[order], starts[order], lengths[order]
             rows = rows[_ranges(starts, lengths)]
             last = np.append(at[1:] > at[:-1], True)
             at, lengths = at[last], np.diff(lengths.cumsum()[last], prepend=0)
-        ends, fresh, packed = lengths.cumsum(), self._rows[at] == 0, self._packed[at]
-        self._rows[at] += take_rows(packed, table.columns, rows, ends, limit)
-        self._packed[at] = packed
-        known = np.isin(at, np.fromiter(self._tested, np.int64, len(self._tested)))
-        most = TESTED if self.tests else 0
-        more = np.flatnonzero(fresh & ~known)[: max(most - len(self._tested), 0)]
+        ends, fresh, packed = lengths.cumsum(), self._rows[at] == 0, own.take(at)
+        self._rows[at] += take_rows(packed, self._own.kept(table.columns), rows, ends, limit)
+        own.put(at, packed)
+        known, most = self._slots[at] > 0, TESTED if self.tests else 0
+        more = np.flatnonzero(fresh & ~known)[: max(most - np.count_nonzero(self._slots), 0)]
         known[more] = True
         tested = np.flatnonzero(known)
         if len(tested):
@@ -177,34 +188,52 @@ class MachineStore:
 
     def _test(self, at: Int64[Array, " k"], columns: list[Array], ends: Int64[Array, " k"]) -> None:
         """Take rows of all columns into the factors at these places."""
-        none = np.zeros(packed_size(self.size))
-        packed = np.array([self._tested.get(place, none) for place in at.tolist()])
+        packed, had = np.zeros((len(at), self._tested.numbers)), self._slots[at] > 0
+        packed[had] = self._tested.take(self._slots[at[had]] - 1)
         take_rows(packed, columns, np.arange(ends[-1]), ends, np.inf)
-        self._tested.update(zip(at.tolist(), map(np.copy, packed), strict=True))
+        self._put_tested(at, packed)
+
+    def _put_tested(self, at: Int64[Array, " k"], packed: Float[Array, "k numbers"]) -> None:
+        new = at[self._slots[at] == 0]
+        self._slots[new] = len(self._tested) + 1 + np.arange(len(new))
+        self._tested.grow(len(new))
+        self._tested.put(self._slots[at] - 1, packed)
 
     def merge(self, other: MachineStore) -> None:
         """Take in all machines of another store."""
-        first, n = len(self), len(other)
-        at = self._place(other._labels, other._contexts[:n], other._keys[:n])
-        new = np.flatnonzero(at >= first)
-        self._packed[at[new]] = other._packed[new]
+        first, n, own = len(self), len(other), other._own
+        self._own.require(own.copied)
+        if own.copied not in (None, self._own.copied):
+            own = own.copy()
+            own.require(self._own.copied)
+        at = self._place(other._labels, other._contexts[:n], other._keys[:n], grow=False)
         self._rows[at] += other._rows[:n]
         both = np.flatnonzero(at < first)
-        for chosen in np.array_split(both, max(1, len(both) // _TOGETHER)):
-            packed = self._packed[at[chosen]]
-            _add_triangles(packed, other._packed[chosen], self.width + self.states)
-            self._packed[at[chosen]] = packed
-        theirs = {int(at[i]): packed for i, packed in other._tested.items()}
-        met = self._tested.keys() & set(at[both].tolist())
-        for place in met - theirs.keys():
-            del self._tested[place]
-        if some := sorted(met & theirs.keys()):
-            packed = np.array([self._tested[place] for place in some])
-            _add_triangles(packed, np.array([theirs[place] for place in some]), self.size)
-            self._tested.update(zip(some, map(np.copy, packed), strict=True))
-        for place in [place for place in theirs if place >= first]:
-            if len(self._tested) < TESTED:
-                self._tested[place] = theirs[place]
+        if not len(both):
+            self._own.triangles.extend(own.triangles)
+        else:
+            self._merge_factors(first, at, own)
+        slots = other._slots[:n]
+        met, theirs = both[self._slots[at[both]] > 0], slots > 0
+        self._slots[at[met[~theirs[met]]]] = 0  # the other has not kept all columns of these
+        if len(some := met[theirs[met]]):
+            packed = self._tested.take(self._slots[at[some]] - 1)
+            _add_triangles(packed, other._tested.take(slots[some] - 1), self.size)
+            self._tested.put(self._slots[at[some]] - 1, packed)
+        room = max(TESTED - np.count_nonzero(self._slots), 0)
+        new = np.flatnonzero(theirs & (at >= first))[:room]
+        self._put_tested(at[new], other._tested.take(slots[new] - 1))
+
+    def _merge_factors(self, first: int, at: Int64[Array, " n"], others: OwnFactors) -> None:
+        """Take in the factors of machines that stand `at` places, those before `first` twice."""
+        own = self._own.triangles
+        own.grow(len(self) - first)
+        for some in np.array_split(np.arange(len(at)), max(1, len(at) // _TOGETHER)):
+            packed, old = others.triangles.take(some), at[some] < first
+            sums = own.take(at[some][old])
+            _add_triangles(sums, packed[old], self._own.size)
+            packed[old] = sums
+            own.put(at[some], packed)
 
     def of_label(self, label: str) -> list[tuple[int, Machine]]:
         """The machines of this label, one for each of its contexts, and their places among all."""
@@ -237,13 +266,13 @@ class MachineStore:
         self, context_map: ContextMap
     ) -> tuple[Float[Array, "n k k"], Int64[Array, " n"], Float[Array, "n p y"]]:
         """The factors of all columns of the machines that have them; rows; matrices."""
-        at = sorted(self._tested)
-        packed = np.array([self._tested[place] for place in at])
+        at = np.flatnonzero(self._slots[: len(self)])
+        packed = self._tested.take(self._slots[at] - 1)
         return unpacked(packed, self.size), self._rows[at], context_map.expanded(self._contexts[at])
 
     def own_factors(self, some: slice = slice(None)) -> Float[Array, "n s s"]:
         """The factors of [y, x'], one a machine."""
-        return unpacked(self._packed[: len(self)][some], self.width + self.states)
+        return self._own.whole(np.arange(*some.indices(len(self))))
 
     def pooled(self, context_map: ContextMap) -> Float[Array, "k k"]:
         """The factor of the rows [z x'] of all machines, z = G y."""
@@ -281,11 +310,13 @@ class MachineStore:
 
     def arrays(self) -> dict[str, Array]:
         """All that there is to save."""
-        n, at = len(self), sorted(self._tested)
-        return {
-            "machine_factors": np.array([self._tested[place] for place in at]),
-            "machine_own_factors": self._packed[:n].copy(),
-            "machine_tested": np.isin(np.arange(n), at),
+        n, at = len(self), np.flatnonzero(self._slots[: len(self)])
+        given = self._own.copied
+        copied = {} if given is None else {"machine_copied": np.array(given, np.int64)}
+        return copied | {
+            "machine_factors": self._tested.take(self._slots[at] - 1),
+            "machine_own_factors": self._own.triangles.array(),
+            "machine_tested": self._slots[:n] > 0,
             "machine_rows": self.counts,
             "machine_contexts": self._contexts[:n].copy(),
             "machine_names": np.frombuffer(json.dumps(self._labels).encode(), np.uint8),
@@ -302,10 +333,15 @@ class MachineStore:
             for name in ("factors", "own_factors", "tested", "rows", "contexts", "names")
         )
         labels = [None if label is None else str(label) for label in json.loads(names.tobytes())]
-        n = len(labels)
+        n, copied = len(labels), arrays.get("machine_copied", np.full(states, -1))
+        require(
+            copied.shape == (states,) and (copied >= -1).all() and (copied < width).all(),
+            "its states that are copies of others do not fit",
+        )
+        store._own.require(tuple(copied.tolist()))
         require(
             len(tested) == len(rows) == len(contexts) == n
-            and own.shape == (n, store._packed.shape[1])
+            and own.shape == (n, store._own.triangles.numbers)
             and len(factors) == np.count_nonzero(tested)
             and (not len(factors) or factors.shape[1] == packed_size(store.size))
             and np.isfinite(factors).all()
@@ -315,8 +351,9 @@ class MachineStore:
         )
         store._place(labels, contexts)
         require(len(store) == n, "two of its machines have one label and one context")
-        store._packed[:n], store._rows[:n] = own, rows
-        store._tested = dict(zip(np.flatnonzero(tested).tolist(), factors, strict=True))
+        store._own.triangles.put(np.arange(n), own)
+        store._rows[:n] = rows
+        store._put_tested(np.flatnonzero(tested), factors.reshape(-1, store._tested.numbers))
         return store
 
 

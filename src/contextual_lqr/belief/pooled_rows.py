@@ -110,8 +110,8 @@ class PooledRows:
         """Drop what was computed from the data as they were."""
         self.kept = {}
 
-    def _limit(self, *columns: Float[Array, " _"]) -> float:
-        """The size above which a row holds nothing but rounding, by the columns of the states.
+    def _limit(self, sizes: Float[Array, " _"]) -> float:
+        """The size above which a row holds nothing but rounding, by the largest of each state.
 
         While none is so large that its rounding exceeds its own noise, whatever its unit, all rows
         are good. If one has run away, rows are measured against the noisiest.
@@ -119,9 +119,6 @@ class PooledRows:
         level = self.given_noise_level
         if level is None:
             return _LARGEST
-        own = np.resize(level, len(columns))  # of x and, if they are there, of x' again
-        good = all(
-            sigma == 0 or max(-x.min(), x.max()) <= sigma / _EPSILON
-            for sigma, x in zip(own, columns, strict=True)
-        )
-        return _LARGEST if good else float(own.max()) / _EPSILON
+        own = np.resize(level, len(sizes))  # of x and, if they are there, of x' again
+        good = (own == 0) | (sizes <= own / _EPSILON)
+        return _LARGEST if good.all() else float(own.max()) / _EPSILON

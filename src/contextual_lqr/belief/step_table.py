@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int64, UInt64
 from numpy import ndarray as Array
 
+from contextual_lqr import kernels
 from contextual_lqr.belief.episodes import RowLabels
-from contextual_lqr.belief.evidence import text_hashes
 from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.context.dynamics import repeated
 from contextual_lqr.errors import ContextError
@@ -68,6 +68,27 @@ class StepTable:
         """Those of [y, x']."""
         return [*self.moves, *self.next_states]
 
+    @cached_property
+    def copied(self) -> tuple[int, ...]:
+        """For each column of x', which column of y it is, as of a state that is the past; or -1."""
+        places = {_where(column): j for j, column in enumerate(self.moves)}
+        return tuple(places.get(_where(column), -1) for column in self.next_states)
+
+    @cached_property
+    def ranges(self) -> tuple[Float[Array, " k"], Float[Array, " k"]]:
+        """The least and the most of each column of [y, x'] over the rows; NaN if not finite."""
+        return kernels.column_ranges(self.columns, self.rows)
+
+    @property
+    def state_sizes(self) -> Float[Array, " k"]:
+        """The largest of each column of [x, x']."""
+        d = len(self.states)
+        if isinstance(self.context_map, Dynamics):
+            low, high = kernels.column_ranges([*self.states, *self.next_states], self.rows)
+        else:
+            low, high = (np.concatenate((end[:d], end[-d:])) for end in self.ranges)
+        return np.asarray(np.maximum(-low, high))
+
     def encoded(self) -> tuple[list[Array], Int64[Array, " some"] | None]:
         """The columns of [z, x'], z = G y, and which of their rows are chosen."""
         if isinstance(self.context_map, Dynamics):  # z is y
@@ -111,8 +132,10 @@ class StepTable:
             values = [np.asarray(column)[rows] for column in contexts.values()]
         else:
             values = list(self.context_map.keys(contexts)[rows].reshape(len(rows), -1).T)
-        unnamed = np.array([name is None for name in self.labels.names])
-        begins = unnamed[codes] & ~self.follows[rows]
+        begins = np.zeros(len(rows), bool)
+        if None in self.labels.names:
+            unnamed = np.array([name is None for name in self.labels.names])
+            begins = unnamed[codes] & ~self.follows[rows]
         for column in (codes, *values):
             begins[1:] |= column[1:] != column[:-1]
         begins[0] = True
@@ -122,7 +145,7 @@ class StepTable:
         if named:
             few = {name: np.asarray(values)[firsts] for name, values in contexts.items()}
         names = [self.labels.names[code] for code in codes[starts].tolist()]
-        hashes = text_hashes([name or "" for name in names])
+        hashes = self.labels.names.hashes[codes[starts]]
         lengths = np.diff(starts, append=len(rows))
         G = self.context_map.matrices(few)
         return Runs(starts, lengths, names, hashes, G, self.context_map.keys(few, G))
@@ -140,6 +163,11 @@ class StepTable:
         return _lagged(y, np.where(self.follows[rows], before, y), after, limit)
 
 
+def _where(column: Array) -> tuple[Any, ...]:
+    """Where an array is in memory, and how it lies there."""
+    return column.__array_interface__["data"][0], column.strides, column.shape, column.dtype
+
+
 @dataclass(frozen=True)
 class EpisodeRows:
     """Episodes of one length, read as a table of their steps."""
@@ -151,6 +179,11 @@ class EpisodeRows:
     def rows(self) -> Int64[Array, " all"]:
         """The places of the rows."""
         return np.arange(self.y.shape[0] * self.y.shape[1])
+
+    @property
+    def copied(self) -> tuple[int, ...]:
+        """As of a `StepTable`: what is played is not looked into."""
+        return (-1,) * int(self.after.shape[2])
 
     @property
     def columns(self) -> list[Array]:

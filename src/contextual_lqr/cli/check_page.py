@@ -16,6 +16,8 @@ from contextual_lqr.paper.style import as_svg, rendered_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from contextual_lqr.data.history_choice import HistoryChoice
+
 _BLIND = 3  # directions that no log excites, of which one screen has room
 _HEADER = ("", "unit", "from", "to", "spread", "free", "resolution", "noise")
 
@@ -60,15 +62,27 @@ def say_survey(console: Console, survey: LogSurvey) -> None:
 
 def write_page(survey: LogSurvey, path: Path) -> None:
     """The same with a picture, as one HTML file."""
+    choice = survey.report.history
+    pictures, told = {}, ""
     with figure_style():
         from matplotlib.figure import Figure
 
         drawn = Figure()
         draw(survey, drawn)
-        picture = as_svg(drawn)
+        pictures["logs"] = as_svg(drawn)
+        if choice is not None and len(choice.errors) > 1:
+            drawn = Figure()
+            draw_history(choice, drawn)
+            pictures["history"] = as_svg(drawn)
+            told = (
+                f"The error of predictions up to {choice.steps} steps ahead on machines left out, "
+                "by how many outputs the state holds; 1 is that of saying that outputs stay as "
+                f"they are. The last {choice.outputs} are chosen."
+            )
     page = rendered_page(
         "check.html",
-        lambda _: picture,
+        pictures.__getitem__,
+        histories=told,
         bad=bool(survey.report.bad_rows or survey.doubts),
         summary=summary(survey),
         header=_HEADER,
@@ -101,6 +115,19 @@ def draw(survey: LogSurvey, figure: Figure) -> None:
         if one is moving[-1]:
             trace.set_xlabel("step")
             spread.set_xlabel("value")
+
+
+def draw_history(choice: HistoryChoice, figure: Figure) -> None:
+    """The error of prediction against the length of the history."""
+    (ax,) = panels(figure, 1, 1, 8.4, 1.6)
+    lengths = sorted(choice.errors)
+    ax.semilogy(lengths, [choice.errors[n] for n in lengths], "o-", color=PALETTE[0], ms=4)
+    chosen = choice.outputs
+    if chosen in choice.errors:
+        ax.plot(chosen, choice.errors[chosen], "o", color=PALETTE[1], ms=7)
+    ax.set_xticks(lengths, [str(n) for n in lengths])
+    ax.minorticks_off()
+    ax.set(xlabel="outputs in the state", ylabel="error")
 
 
 def _cells(one: QuantityReport) -> tuple[str, ...]:

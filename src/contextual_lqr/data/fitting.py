@@ -138,7 +138,9 @@ def fit(
         description, choice = with_history(description, parts, whole)
         before = None if into is None else into.decoder
         known = Digests() if before is None else before.evidence
-        learning = Learning(description, strict, sort, only, allow_repeats, bad is not None, known)
+        learning = Learning(
+            description, strict, sort, only, allow_repeats, bad is not None, known, count=robust
+        )
         work = learning.part
         collected = Collector([part.size for part in parts], bad, progress)
         if not isinstance(workers, str):  # in this process, which can be told more often

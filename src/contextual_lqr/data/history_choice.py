@@ -60,6 +60,12 @@ class HistoryChoice:
                 said.append(f"{name}: no effect on the outputs within {LATEST} samples is seen")
             elif late:
                 said.append(f"{name} acts {late} sample{'s' if late > 1 else ''} late")
+        if len(self.errors) > 1 and self.outputs == max(CANDIDATES):
+            said.append(
+                f"errors still fall at {self.outputs} outputs, the most that are tried: sensors "
+                "are noisy for so short a period; with a longer one (resample) a history reaches "
+                "back further"
+            )
         return [*said, *self.wrapping]
 
     def doubts(self, history: History) -> list[str]:

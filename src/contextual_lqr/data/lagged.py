@@ -17,7 +17,7 @@ from jaxtyping import Bool, Int, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.episodes import RowLabels
+from contextual_lqr.belief.episodes import Names, RowLabels
 from contextual_lqr.data.rows import Labels
 from contextual_lqr.data.transitions import Transitions
 
@@ -91,7 +91,9 @@ def joined(held: Sequence[Transitions]) -> Transitions:
             values[name].append(column[skip:])
         at.append(piece.at + count - skip)
         count += len(piece.rows) - skip
-    same = Labels(np.zeros(count, int), rows.machine[:1].text) if rows.machine else None
+    same = None
+    if rows.machine is not None:
+        same = Labels(np.zeros(count, int), Names(rows.machine[:1].text))
     whole = replace(
         rows,
         origin=np.arange(count),

@@ -42,7 +42,7 @@ class Learnt:
 
     parts: tuple[Part, ...]
     decoder: Decoder
-    episodes: Counter[str]  # of each machine, by its label
+    episodes: Counter[str]  # of each machine, by its label, if they are to be counted
     report: LogReport
     head: Held = field(default_factory=list)
     tail: Held = field(default_factory=list)
@@ -64,6 +64,7 @@ class Learning:
     keep_bad: bool = False
     known: Digests = field(default_factory=Digests)
     seen: SeenRows = field(default_factory=SeenRows)
+    count: bool = False  # whether the episodes of each machine are counted
 
     @property
     def reaches_back(self) -> bool:
@@ -188,12 +189,7 @@ class Learning:
         digests, known = self._known(learnt, hashes, np.zeros(1, np.int64))
         learnt.report.repeated += int(np.count_nonzero(known))
         known |= self._copies(learnt, held, known)
-        if self.reaches_back:
-            self._teach(learnt, joined(held), digests, known)
-            return
-        for batch in held:
-            self._teach(learnt, batch, digests, known[: len(batch)])
-            known = known[len(batch) :]
+        self._teach(learnt, joined(held), digests, known)
 
     def _copies(self, learnt: Learnt, held: Held, known: Bool[Array, " n"]) -> Bool[Array, " n"]:
         """Which of the new transitions, successive ones, are in runs that were there before."""
@@ -225,7 +221,7 @@ class Learning:
         # What these logs have taught can be known only if a stretch begins as another did.
         begun = learnt.begun.known(beginnings[starts]).any() or learnt.begun.coverage < 1
         looked_up = (self.known, learnt.decoder.evidence) if begun else (self.known,)
-        for before in looked_up if not self.allow_repeats else ():
+        for before in filter(len, looked_up if not self.allow_repeats else ()):
             found = before.among(beginnings)
             old = before.begun(digests) & ~found[ends]  # copies that end earlier
             # A share of all that were seen are remembered: so many more are repeats, too.
@@ -262,7 +258,8 @@ class Learning:
         if not len(new):
             learnt.decoder.evidence.add(digests)  # of copies, which are known from now on
             return
-        learnt.episodes.update(new.starting)
+        if self.count:
+            learnt.episodes.update(new.starting)
         if self.reaches_back:
             learnt.report.short += teach_histories(batch, ~known, learnt.decoder, digests)
         else:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
@@ -29,6 +29,7 @@ LEAST_MACHINES = 4
 MOST_MACHINES = 20_000
 LEVEL = 0.01
 _EXPLAINED = 20  # machines whose best context is searched for, those that stand out most
+_COSTED = 1000  # machines of which it is known how much costlier they are, the same
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class MachineReport:
     """One machine: its p-value, corrected for the number of machines, and what stands out.
 
     `excess` is how far the controller that the others suggest is above the best possible on the
-    machine as its own data show it. `context` is what its label says, `behaves_like` the context
+    machine as its own data show it; of many machines it is known of the thousand that stand out
+    most, and NaN of the others. `context` is what its label says, `behaves_like` the context
     that explains its data best; both are there if the machine is named, the latter if any
     context within bounds explains them. The errors are those of a step, in standard deviations of
     the noise, of the machine's own fit and of the others' law on steps that neither has seen.
@@ -105,11 +107,14 @@ def find_misfits(
     effects = _Effects(fleet, test)
     named = test.corrected <= level
     linear = not isinstance(decoder.context_map, Dynamics)
-    gone = effects.excess(cost, start) if linear else np.full(len(named), np.nan)
+    worst = np.lexsort((-test.F.max(1), test.corrected))
+    gone = np.full(len(named), np.nan)
+    if linear:
+        gone[worst[:_COSTED]] = effects.excess(worst[:_COSTED], cost, start)
     local, shared = effects.errors()
     labels = decoder.machine_labels
     reports = []
-    for rank, i in enumerate(np.lexsort((-test.F.max(1), test.corrected)).tolist()):
+    for rank, i in enumerate(worst.tolist()):
         what = f"'{states[int(test.p[i].argmin())]}' does not behave as the fleet predicts"
         says: dict[str, float] = {}
         like: dict[str, float] = {}
@@ -140,14 +145,16 @@ class _Effects:
     def __init__(self, fleet: Outliers, test: OutlierTest) -> None:
         self.fleet, self.test, self.factors = fleet, test, fleet.factors
 
-    def excess(self, cost: Cost, start: Float[Array, " d"]) -> Float[Array, " n"]:
-        """How far the others' controllers are above the best possible, by each one's own data.
+    def excess(
+        self, some: Int64[Array, " k"], cost: Cost, start: Float[Array, " d"]
+    ) -> Float[Array, " k"]:
+        """How far the others' controllers are above the best possible, by their own data.
 
         A machine that stands out by F is taken to come from deviations F times as large.
         """
-        test, factors = self.test, self.factors
-        means, covariances = test.others
-        wide = np.maximum(test.F, 1.0)[..., None, None] * covariances
+        test, factors = self.test, self.factors[some]
+        means, covariances = (part[some] for part in test.others)
+        wide = np.maximum(test.F[some], 1.0)[..., None, None] * covariances
         own = machine_posterior(factors.R, factors.F, means, wide, test.variances)
         noise, degrees = np.diag(test.variances), test.degrees
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):

@@ -195,17 +195,16 @@ class Outliers:
     ) -> RowTest:
         """With e = D ẽ, the row is D times (D⁻¹Gᵀθ + ẽ), and R e is (R D) ẽ."""
         decoder, whole, y = self.decoder, self.factors, self.factors.R.shape[1]
-        D = units(whole.maps)[:, None]
+        D, few = units(whole.maps)[:, None], whole[accepted]
+        own = D[accepted]
         factors = MachineFactors(
-            whole.maps / D, whole.R * D, whole.F[..., [r]], whole.rss[:, [r]], whole.rows
+            few.maps / own, few.R * own, few.F[..., [r]], few.rss[:, [r]], few.rows
         )
         known = {0: decoder.known[r]} if r in decoder.known else {}
         # Of machines that were chosen, none is to be set aside once more.
-        population = Population.of(
-            factors[accepted], known, decoder.regression.prior, robust=robust
-        )
+        population = Population.of(factors, known, decoder.regression.prior, robust=robust)
         belief = Belief(np.empty((len(whole), 1, y)), np.empty((len(whole), 1, y, y)))
-        others = _in_plain_units(population.others(), D[accepted, 0])
+        others = _in_plain_units(population.others(), own[:, 0])
         unseen = _zero_shot(population, D[~accepted, 0], whole.maps[~accepted])
         for each, part, rest in zip(belief, others, unseen, strict=True):
             each[accepted], each[~accepted] = part, rest

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import compress
 from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Int, Num, UInt64
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.episodes import RowLabels
+from contextual_lqr.belief.episodes import Names, RowLabels
 from contextual_lqr.belief.evidence import text_hashes
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.screening import BadRows
@@ -27,7 +26,7 @@ class Labels:
     """Labels as small integers: row i has `names[codes[i]]`, or codes[i] itself without names."""
 
     codes: Int[Array, " n"]
-    names: list[str] | None = None
+    names: Names | None = None
 
     @classmethod
     def of(cls, series: pl.Series) -> Labels:
@@ -36,8 +35,9 @@ class Labels:
 
         runs = series.rle().struct.unnest()  # labels come in runs: few are looked at
         values = runs["value"].cast(pl.String).fill_null("")
-        codes = values.rank("dense").to_numpy().astype(np.int64) - 1
-        return cls(np.repeat(codes, runs["len"].to_numpy()), values.unique().sort().to_list())
+        numbers: dict[str, int] = {}
+        codes = [numbers.setdefault(value, len(numbers)) for value in values.to_list()]
+        return cls(np.repeat(np.array(codes, int), runs["len"].to_numpy()), Names(numbers))
 
     def __getitem__(self, at: Array | list[int] | slice) -> Labels:
         return Labels(self.codes[at], self.names)
@@ -46,7 +46,7 @@ class Labels:
     def text(self) -> list[str]:
         """The labels themselves."""
         codes = self.codes.tolist()
-        return [str(code) if self.names is None else self.names[code] for code in codes]
+        return [str(code if self.names is None else self.names[code]) for code in codes]
 
     @property
     def named(self) -> RowLabels:
@@ -54,17 +54,14 @@ class Labels:
         codes, names = self.codes, self.names
         if names is None:
             values, codes = np.unique(codes, return_inverse=True)
-            names = Labels(values).text
+            names = Names(Labels(values).text)
         return RowLabels(codes.astype(np.int64, copy=False), names)
 
     def hashes(self) -> UInt64[Array, " n"]:
         """A hash of each label."""
         if self.names is None:
             return text_hashes(self.text)
-        used, each = np.bincount(self.codes, minlength=len(self.names)) > 0, self.names
-        found = np.zeros(len(each), np.uint64)
-        found[used] = text_hashes(list(compress(each, used.tolist())))
-        return np.asarray(found[self.codes])
+        return np.asarray(self.names.hashes[self.codes])
 
     def after(self, first: Labels) -> Labels:
         """These, and before them the one that `first` holds."""
@@ -73,8 +70,8 @@ class Labels:
         codes, names, (label,) = self.codes, self.names, first.text
         if names is None:  # numbers here, text there
             values, codes = np.unique(codes, return_inverse=True)
-            names = Labels(values).text
-        names = names if label in names else [*names, label]
+            names = Names(Labels(values).text)
+        names = names if label in names else Names([*names, label])
         return Labels(np.concatenate(([names.index(label)], codes)), names)
 
 
@@ -210,8 +207,8 @@ def _floats(frame: pl.DataFrame, names: list[str], source: str) -> dict[str, Arr
     numbers = []
     for name in names:
         dtype, number = frame[name].dtype, pl.col(name)
-        if dtype == pl.Float64 and not frame[name].null_count():
-            continue  # as it is
+        if dtype == pl.Float64:
+            continue  # as it is: what is missing becomes NaN
         if dtype == pl.String:
             number = number.str.strip_chars()
         elif not (dtype.is_numeric() or dtype == pl.Null):

@@ -4,7 +4,7 @@ A log is read as an iterator of Polars frames of some ten thousand rows, so that
 memory need little of it. A row is a step; a frame has the columns `episode`, `step`, the states,
 the inputs, the contexts, and perhaps `machine`.
 
-Logs are read side by side in parts, of about a million rows. How they are cut depends on the logs
+Logs are read side by side in parts, of some million rows. How they are cut depends on the logs
 alone. An episode may run across a cut: whoever reads the part after it looks back into the part
 before.
 """
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 BATCH = 1 << 16  # rows of a frame
-PART = 1 << 20  # rows of a part; a multiple of 2¹⁸, the row group that Polars writes
+PART = 1 << 22  # rows of a part; a multiple of 2¹⁸, the row group that Polars writes
 _AHEAD = 3  # frames
 _MINARI = "minari:"
 

@@ -30,6 +30,7 @@ from jaxtyping import Bool, Int, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.episodes import Names
 from contextual_lqr.belief.evidence import row_hashes
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.rows import Labels, Rows
@@ -96,15 +97,14 @@ class Transitions:
 
     def hashes(self) -> UInt64[Array, " n"]:
         """A hash of what each says: the step, the machine, its context, x, u and x'."""
-        about, place = self.description, self.at - self.at[0]
-        few = slice(int(self.at[0]), int(self.at[-1]) + 2)
+        about, few = self.description, slice(int(self.at[0]), int(self.at[-1]) + 2)
         columns = {name: column[few] for name, column in self.rows.values.items()}
         x = row_hashes([columns[one.name] for one in about.declared])
         given = row_hashes([columns[name] for name in (*about.context_names, *about.input_names)])
-        own = [x[place], given[place], x[place + 1], self.rows.step[self.at].astype(np.float64)]
+        own = [x[:-1], given[:-1], x[1:], self.rows.step[few][:-1].astype(np.float64)]
         if self.rows.machine is not None:
-            own.append(self.rows.machine[self.at].hashes())
-        return row_hashes(own)
+            own.append(self.rows.machine[few][slice(None, -1)].hashes())
+        return np.asarray(row_hashes(own)[self.at - self.at[0]])
 
     def contents(self) -> UInt64[Array, " n"]:
         """A hash of each without its step: the same wherever in an episode it is."""
@@ -152,7 +152,7 @@ class Transitions:
         numbers: dict[str, int] = {}
         codes = np.array([numbers.setdefault(name, len(numbers)) for name in names], int)
         lengths = np.diff(np.append(starts, len(self)))
-        return Labels(np.repeat(codes, lengths), list(numbers))
+        return Labels(np.repeat(codes, lengths), Names(numbers))
 
     def _sides(self, now: dict[str, Array], then: dict[str, Array]) -> Columns:
         about = self.description

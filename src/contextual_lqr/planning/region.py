@@ -165,7 +165,7 @@ class FoundRegion(Region):
         # The least k with size <= 2^k, from 0 on.
         half, shells = np.frexp(np.maximum(size[:-1], size[1:]).clip(1.0, 2.0**_LAST))
         shells = shells - (half == 0.5)
-        limit = decoder._limit(*states.T)
+        limit = decoder._limit(np.abs(states).max(0))
         for k in np.unique(shells).tolist():
             own = self._factors.get(k)
             self._factors[k], used, _ = factor_of([rows[shells == k]], limit, own)

@@ -34,15 +34,39 @@ void row_hashes(const double *const *columns, int n, std::int64_t rows, std::uin
 
 void column_ranges(const double *const *columns, int n, const std::int64_t *rows,
                    std::int64_t count, double *low, double *high) {
-    for (int j = 0; j < n; ++j) {
-        const double *column = columns[j];
-        double least = column[rows[0]], most = least, numbers = 0;
-        for (std::int64_t i = 0; i < count; ++i) {
-            const double a = column[rows[i]];
-            least = a < least ? a : least, most = a > most ? a : most;
-            numbers += a * 0;
+    for (int j = 0; j < n; ++j) low[j] = high[j] = columns[j][rows[0]];
+    std::int64_t starts[BLOCK], ends[BLOCK];  // of rows that stand side by side, as most do
+    for (std::int64_t i = 0; i < count;) {
+        int runs = 0;
+        for (; i < count && runs < BLOCK; ++runs) {
+            starts[runs] = rows[i];
+            do ++i;
+            while (i < count && rows[i] == rows[i - 1] + 1);
+            ends[runs] = rows[i - 1] + 1;
         }
-        low[j] = least + numbers, high[j] = most + numbers;  // not a number where one is not
+        for (int j = 0; j < n; ++j) {
+            const double *column = columns[j];
+            double least = low[j], most = high[j], numbers = 0;
+            V lows = splat(least), highs = splat(most), zeros = splat(0);
+            for (int s = 0; s < runs; ++s) {
+                std::int64_t k = starts[s];
+                for (; k + WIDTH <= ends[s]; k += WIDTH) {
+                    const V a = load(column + k);
+                    lows = choose(a < lows, a, lows), highs = choose(a > highs, a, highs);
+                    zeros += a * splat(0);
+                }
+                for (; k < ends[s]; ++k) {
+                    const double a = column[k];
+                    least = a < least ? a : least, most = a > most ? a : most;
+                    numbers += a * 0;
+                }
+            }
+            for (int l = 0; l < WIDTH; ++l) {
+                least = lows[l] < least ? lows[l] : least, most = highs[l] > most ? highs[l] : most;
+                numbers += zeros[l];
+            }
+            low[j] = least + numbers, high[j] = most + numbers;  // not a number where one is not
+        }
     }
 }
 
