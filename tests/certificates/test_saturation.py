@@ -75,3 +75,14 @@ def test_how_well_it_is_known_is_told_apart_from_the_noise_of_runs() -> None:
         assert found.added_cost == pytest.approx(0.2, abs=2e-3)
         assert found.deviation == pytest.approx(spread, abs=4e-3)
     assert "adds 20 % to the cost, give or take 2 %" in str(found)
+
+
+def test_few_draws_do_not_make_it_look_known() -> None:
+    """A spread of 0.01 beside noise of 0.03: no sample of 200 draws may say that there is none."""
+    rng = default_rng(1)
+    for _ in range(50):
+        share = 0.2 + 0.01 * rng.standard_normal(200)
+        noise = 0.06 * rng.standard_normal((4, 200))
+        paid = np.ones((4, 200))
+        found = compared(paid, paid + share + noise, np.ones((4, 200, 1), bool), 0.95)
+        assert 0.008 < found.deviation < 0.03

@@ -39,7 +39,7 @@ class Saturation:
         The same at the 95 % quantile of the draws.
     deviation
         The standard deviation of `added_cost` over the draws, without what the noise of their few
-        runs adds to it: how well the machine is known for this.
+        runs adds to it, as far as the two can be told apart: how well the machine is known.
     """
 
     runs: float
@@ -106,7 +106,9 @@ def compared(
         # Shares differ because machines do, and because each is a ratio of means of few runs.
         left, runs = added - shares * np.abs(paid), len(added)
         by_noise = ((left / np.abs(paid).mean(0)) ** 2).sum(0).mean() / (runs * max(runs - 1, 1))
-        deviation = float(np.sqrt(np.maximum(shares.var() - by_noise, 0.0)))
+        # A variance of n draws is itself known to √(2/n) of it: less than that is not told apart.
+        least = shares.var() * np.sqrt(2 / shares.size)
+        deviation = float(np.sqrt(np.maximum(shares.var() - by_noise, least)))
     shares = np.where(np.isnan(shares), np.inf, shares)
     return Saturation(
         float(clipped.any(-1).mean()),
