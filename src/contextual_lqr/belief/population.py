@@ -13,9 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.deviations import estimate_deviations, machine_weights
@@ -32,6 +33,8 @@ from contextual_lqr.belief.machine_factors import (
 from contextual_lqr.belief.machine_rows import MachineFactors, MachineRows
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.shrinkage import shrink
+
+_SEEN = 200  # machines at most that stand for all
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,6 +162,13 @@ class Population:
             found.means[:, r] = row @ some.maps
             found.covariances[:, r] = self.deviations[r]
         return found
+
+    @cached_property
+    def seen(self) -> tuple[Int[Array, " k"], Float[Array, "k d y"]]:
+        """Places of machines that stand for all, and how they deviate from their law."""
+        places = np.unique(np.linspace(0, len(self.factors) - 1, _SEEN).astype(int))
+        law = np.einsum("npy,rp->nry", self.factors.maps[places], self.pooled.theta)
+        return places, np.where(self.deviating[:, None], self.own(places).means - law, 0.0)
 
     def own_degrees(self, chosen: Array | slice = slice(None)) -> Float[Array, "n d"]:
         """The degrees once each has shown its own rows: more by as many numbers as these fix."""

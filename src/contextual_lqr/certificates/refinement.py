@@ -32,7 +32,6 @@ from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost
 from contextual_lqr.lqr.stationary import Cost
 
-_SEEN = 200  # machines that stand for all
 _VARIED = 0.7  # of the covariances: less would fit the machines seen too well
 _SWEEPS = 6
 _SETTLED = 1e-2  # the gain of a sweep, relative
@@ -58,10 +57,7 @@ def refined_gains(
     `left_out` are the places of machines that must not stand for themselves.
     """
     found, d = gains.copy(), belief.mean.shape[1]
-    seen = len(population.factors)
-    places = np.unique(np.linspace(0, seen - 1, min(seen, _SEEN)).astype(int))
-    law = np.einsum("npy,rp->nry", population.factors.maps[places], population.pooled.theta)
-    apart = np.where(population.deviating[:, None], population.own(places).means - law, 0.0)
+    places, apart = population.seen
     size = max(1, _TOGETHER // (len(places) * (gains.shape[1] + 1) * d * d))
     for first in range(0, len(gains), size):
         some = slice(first, first + size)
