@@ -2,8 +2,9 @@
 
 `python benchmarks/machines.py FOLDER` writes about 0.9 GB of Parquet into the folder first, unless
 it is there: one million episodes of 20 states of 10 000 machines in turn, d = 5, m = 2. `--before
-SRC` times the same work with an older version too, in turns: SRC is its source folder, with its
-kernels. `--quick` is a trial run on a tenth of the logs that writes no page.
+PYTHON` times the same work with an older version too, in turns: the Python of an environment in
+which it is installed, kernels and all. `--quick` is a trial run on a tenth of the logs that writes
+no page.
 
 What is measured runs in a process of its own, with one thread. It is processor time, which other
 work on the machine disturbs less than the clock; the least of several runs. The yardstick is what
@@ -15,7 +16,6 @@ import json
 import os
 import platform
 import resource
-import site
 import subprocess
 import sys
 import time
@@ -42,6 +42,9 @@ def work(what: str, fleet: Path, files: list[str]) -> None:
         from contextual_lqr.logs.description import FleetDescription
         from contextual_lqr.logs.fitting import fit
     clqr.set_threads(1)
+    from contextual_lqr.kernels import native  # the compiled kernels, without which it is slow
+
+    assert native is not None
     theta, began = None, time.process_time()
     if what == "read":
         for file in files:
@@ -87,11 +90,8 @@ def grown() -> None:
 
 def measure(what: str, fleet: Path, files: list[str], source: Path | None = None) -> Measured:
     """Once, with this version or an older one."""
-    settings, options = os.environ | ONE_THREAD, []
-    if source is not None:  # before what is installed, which may be this version by a hook
-        options = ["-S"]
-        settings["PYTHONPATH"] = os.pathsep.join([str(source), *site.getsitepackages()])
-    command = [sys.executable, *options, __file__, "--work", what, str(fleet), *files]
+    settings = os.environ | ONE_THREAD
+    command = [str(source or sys.executable), __file__, "--work", what, str(fleet), *files]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=settings)
     seconds, peak, theta = json.loads(done.stdout.splitlines()[-1])
     return seconds, peak, theta
@@ -123,7 +123,7 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--before", type=Path, help="the source folder of an older version")
+    parser.add_argument("--before", type=Path, help="the Python of an older version's environment")
     parser.add_argument("--quick", action="store_true", help="a tenth of the logs, no page")
     options = parser.parse_args()
     options.folder.mkdir(exist_ok=True)
