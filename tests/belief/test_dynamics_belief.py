@@ -247,7 +247,6 @@ def test_what_is_for_linear_machines_is_refused() -> None:
         lambda: decoder.system(contexts[0]),
         lambda: decoder.systems(contexts),
         lambda: decoder.schedule({"mass": np.ones(4), "length": 1.0}),
-        lambda: clqr.backtest(decoder, cost, [1.0, 0.0]),
         lambda: clqr.rank_candidates(decoder, contexts, cost, [1.0, 0.0]),
     ):
         with pytest.raises(InputError, match="is for linear machines"):
