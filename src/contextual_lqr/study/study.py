@@ -45,7 +45,7 @@ from contextual_lqr.study.refusals import (
 )
 
 _LEASE = 3600.0
-_OUT = 64  # asks that a plan accounts for at most, the latest
+_OUT = 32  # asks that a plan accounts for at most, the latest
 
 
 class Study(Displayed):
