@@ -151,6 +151,19 @@ def test_a_store_that_fails_is_said_and_looked_at_again(study, monkeypatch) -> N
     ]
 
 
+def test_who_comes_as_the_last_one_leaves_is_told(study) -> None:
+    async def heard() -> list:
+        pulse_, found = Pulse(Watch(study), lambda: False), []
+        for _ in range(3):
+            beats = pulse_.beats()
+            assert await anext(beats) is None
+            found.append(await anext(beats))
+            await beats.aclose()
+        return found
+
+    assert [one["out"] for one in asyncio.run(heard())] == [Watch(study).mark()["out"]] * 3
+
+
 def test_the_page_is_whole_and_calls_nobody(url) -> None:
     page = request(url, "GET", "/")
     assert page.code == 200

@@ -42,7 +42,7 @@ class Pulse:
         """How the study stands whenever it has changed; None as a sign of life."""
         ends, changed = time.monotonic() + seconds, asyncio.Event()
         self._watchers.add(changed)
-        if self._task is None or self._task.done():
+        if self._task is None:
             self._last, self._task = None, asyncio.create_task(self._look())
         elif self._last is not None:
             changed.set()
@@ -61,6 +61,7 @@ class Pulse:
             self._watchers.discard(changed)
             if not self._watchers and self._task is not None:
                 self._task.cancel()
+                self._task = None  # who comes now begins anew, though this has not ended yet
 
     async def _look(self) -> None:
         while True:
