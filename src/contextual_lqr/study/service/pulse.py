@@ -42,7 +42,7 @@ class Pulse:
         """How the study stands whenever it has changed; None as a sign of life."""
         ends, changed = time.monotonic() + seconds, asyncio.Event()
         self._watchers.add(changed)
-        if self._task is None:
+        if self._task is None or self._task.done():
             self._last, self._task = None, asyncio.create_task(self._look())
         elif self._last is not None:
             changed.set()
