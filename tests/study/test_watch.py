@@ -296,4 +296,9 @@ def test_a_range_that_is_not_declared_is_as_seen(study, shown) -> None:
             states = rng.normal(size=(9, cost.state_size))
             played = Trajectory(states, rng.normal(size=(8, cost.input_size)))
             other.tell({"a": a}, played, f"M-{a}")
-        assert dict(Watch(other).seen().ranges) == {"a": (1.0, 7.0)}
+        shown = Watch(other)
+        assert dict(shown.seen().ranges) == {"a": (1.0, 7.0)}
+        line = shown.map()  # over the one name that there is
+        assert line["y"] is None
+        assert np.shape(line["cells"]) == (1, shown_belief.LINE)
+        assert [k for k, one in enumerate(line["cells"][0]) if one["tried"]] == [3, 20]

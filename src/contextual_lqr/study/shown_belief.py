@@ -34,7 +34,7 @@ from contextual_lqr.study.shown_log import NO_LABEL, number, numbers
 
 Ranges = Mapping[str, tuple[float, float]]
 
-SIDE, LINE = 11, 41  # cells of a map along each of two axes, or along one
+SIDE, LINE = 11, 21  # cells of a map along each of two axes, or along one
 TRIED = 20  # machines never tried, all over the range
 MOST_STEPS = 400  # of an episode that are drawn
 MOST_ALARM = 1000  # machines that are tested

@@ -53,7 +53,7 @@ export function plusMinus(value, error) {
   const digits = Math.max(0, Math.min(9, 1 - Math.floor(Math.log10(error))));
   if (Math.abs(value) >= 1e6 || error < 1e-8 || error >= 1e6) return `${short(value, 4)} ± ${short(error, 2)}`;
   const shown = value.toFixed(digits).replace(/^-(0(\.0*)?)$/, "$1").replace("-", "−");
-  return `${shown} ± ${error.toFixed(digits)}`;
+  return `${shown} ±\u00a0${error.toFixed(digits)}`;
 }
 
 /** A context in one line, in the order in which units are declared. */

@@ -98,6 +98,20 @@ export function regretPlot(place, words, numbers, total) {
   }), [numbers, total]);
 }
 
+/** Likely excess in per cent over one name of the context. */
+export function excessPlot(place, words, values, excess, name) {
+  draw(place, words, () => ({
+    height: 215,
+    legend,
+    scales: { x: { time: false }, y: { distr: 3 } },
+    axes: [axis(name, { size: 26, values: ticks }), axis("likely excess [%]", { size: 50, values: ticks })],
+    series: [
+      { label: "", value: (u, v) => (v === null || v === undefined ? "" : tick(v)) },
+      line("of the controller, at most, at 95 %", "accent", { points: { show: true, size: 5 } }),
+    ],
+  }), [values, excess.map((v) => (v > 0 && v < 1e6 ? v : null))]);
+}
+
 /** A state or an input of the closed loop, with its band. */
 export function bandPlot(place, words, steps, one) {
   const [ink, band] = one.kind === "state" ? ["accent", "band"] : ["input", "input-band"];

@@ -1,7 +1,7 @@
 // Whom to trust: a map over contexts, and one machine in detail.
 
 import { byId, contextText, fill, make, percent, say, sentence, short } from "./dom.js";
-import { bandPlot, clear, gainPlot } from "./plots.js";
+import { bandPlot, clear, excessPlot, gainPlot } from "./plots.js";
 
 const SIGNS = { trust: ["trust", "✓"], caution: ["caution", "!"], "do not use": ["refuse", "✕"] };
 let map = null;
@@ -21,6 +21,7 @@ export function showMap(found) {
   if (found.missing) {
     map = null;
     table.replaceChildren();
+    clear(byId("map-plot"));
     say(byId("map-words"), `There is no map yet: ${found.missing}.`);
     return;
   }
@@ -34,6 +35,8 @@ export function showMap(found) {
     + `${held ? `, all with ${held}` : ""}; after ${found.episodes.toLocaleString("en")} ${found.episodes === 1 ? "episode" : "episodes"}.`);
   if (!same) build(table);
   paint(table);
+  if (map.y) clear(byId("map-plot"));
+  else excessPlot(byId("map-plot"), `Likely excess over ${map.x.name}.`, map.x.values, all.map((one) => one.excess && 100 * one.excess), named(map.x));
   if (!byId("axes").contains(document.activeElement)) buildAxes();
 }
 
