@@ -48,7 +48,7 @@ format: .venv/lint.stamp
 	@$(BIN)/clang-format -i $(CPP)
 
 BENCHMARKS := run growth optimism reproduce chain strategies fleets schedules pendulum double_pendulum stays_up certificate misfit unstable wrong_law motors served_study service_fuzz
-WRITTEN := stationary stationary_fleets saturation # on the pages only if asked
+WRITTEN := stationary stationary_fleets saturation study # on the pages only if asked
 
 bench: .venv-bench/bench.stamp  ## everything that is measured; writes the pages of docs/ about it
 	@for one in $(BENCHMARKS); do $(BENCH_BIN)/python benchmarks/$$one.py || exit 1; done
@@ -98,6 +98,6 @@ clean:
 
 .venv-bench/bench.stamp: $(INPUTS) benchmarks/requirements.txt | .venv-bench/made.stamp
 	@echo "Installing contextual-lqr and its peers (several hundred megabytes)"
-	@$(BENCH_BIN)/python -m pip install -q '.[mujoco,cluster,serve]' -r benchmarks/requirements.txt
+	@$(BENCH_BIN)/python -m pip install -q '.[mujoco,cluster,postgres,serve]' -r benchmarks/requirements.txt
 	@$(BENCH_BIN)/python -m pip install -q --no-deps mpc
 	@touch $@

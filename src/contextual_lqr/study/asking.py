@@ -36,7 +36,7 @@ def plan_beside(
     rng = generator(key)
     problem = agent._problem(context, start, None, machine)
     choice = agent.strategy.choose(problem, rng)
-    if choice.dither is not None and out:
+    if choice.dither is not None and out and agent.decoder.rows:  # else there is nothing to expect
         soon = replace(problem, decoder=expected(agent.decoder, out))
         choice = replace(choice, dither=agent.strategy.choose(soon, rng).dither)
     bounds, estimate = agent.input_bounds, agent.decoder.estimate

@@ -46,7 +46,7 @@ from contextual_lqr.study.refusals import (
 from contextual_lqr.study.wire import exported
 
 LEASE = 3600.0
-_OUT = 64  # asks that a plan accounts for at most, the latest
+_OUT = 32  # asks that a plan accounts for at most, the latest
 
 
 class Study(Displayed):
