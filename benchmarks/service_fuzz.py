@@ -1,6 +1,6 @@
 """Schemathesis against a service: what its description promises, held against what it does.
 
-    python benchmarks/service_fuzz.py [examples]
+    python benchmarks/service_fuzz.py [examples] [options of st, such as --include-path ...]
 
 Twice: with the description as it is, of which hardly any body fits the study; and with contexts and
 episodes of the study's own sizes in it, so that what is behind the refusals is reached too. It
@@ -38,6 +38,8 @@ def described(description: dict[str, Any], fits: bool) -> dict[str, Any]:
             for one in operation.get("parameters", ()):
                 if one["name"] == "study":
                     one["schema"] = {"enum": ["fleet"]}
+                if one["name"] == "seconds":  # of events, which are otherwise waited for
+                    one["schema"] = {"enum": [0, 0.01]}
     if fits:
         rng = default_rng(0)
         sizes = {"states": (4, 4), "inputs": (3, 2)}  # rows and columns
@@ -52,7 +54,7 @@ def described(description: dict[str, Any], fits: bool) -> dict[str, Any]:
     return description
 
 
-def main(examples: int) -> int:
+def main(examples: int, more: list[str]) -> int:
     """Fuzz a service of a small study; 0 if nothing was found."""
     command = shutil.which("st") or str(Path(sys.executable).with_name("st"))
     with tempfile.TemporaryDirectory() as folder:
@@ -74,7 +76,7 @@ def main(examples: int) -> int:
                 less = ["--exclude-checks", "negative_data_rejection"] if fits else []
                 options = ["--checks", "all", *less, "--continue-on-failure", "--seed", "1"]
                 options += ["--url", url, "-H", f"Authorization: Bearer {token}"]
-                options += ["--max-examples", str(examples), "--request-timeout", "30"]
+                options += ["--max-examples", str(examples), "--request-timeout", "30", *more]
                 codes.append(
                     subprocess.run(
                         [command, "run", file, *options], cwd=folder, check=False
@@ -89,4 +91,4 @@ def main(examples: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000))
+    sys.exit(main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000, sys.argv[2:]))

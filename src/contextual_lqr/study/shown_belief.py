@@ -190,7 +190,7 @@ def trust_map(
     names = list(ranges)
     x = names[0] if x is None else x
     y = next((one for one in names if one != x), None) if y is None else y
-    for one in filter(None, (x, y, *(held or {}))):
+    for one in (one for one in (x, y, *(held or {})) if one is not None):
         require(one in ranges, f"no context is called {one!r}: there are {', '.join(names)}")
     require(x != y, f"a map needs two names, not {x!r} twice")
     at = {name: (low + high) / 2 for name, (low, high) in ranges.items() if name not in (x, y)}

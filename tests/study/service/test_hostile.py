@@ -151,6 +151,13 @@ def test_headers_that_are_odd(url, name, value, code) -> None:
     assert request(url, "GET", "/api/fleet/status", **{name: value}).code == code
 
 
+@pytest.mark.parametrize("query", ["x=", "y=", "x=none", "held=[]", "held={", "held=NaN"])
+def test_queries_that_fit_nothing(url, query) -> None:
+    answer = request(url, "GET", f"/api/fleet/map?{query}")
+    assert answer.code in (409, 422)
+    assert answer.error
+
+
 def test_a_large_body_is_refused_before_it_is_read(url) -> None:
     answer = request(url, "POST", "/api/fleet/tell", b"[" + b" " * LIMIT)
     assert answer.code == 413

@@ -93,8 +93,8 @@ class CertifyBody(MachineBody):
     """A machine, and how to certify; what is left out is as in `certify`."""
 
     beta: str | float | None = None
-    delta: Annotated[float, Field(gt=0, lt=1)] | None = None
-    draws: Annotated[int, BeforeValidator(_whole), Field(ge=1, le=2000)] | None = None
+    delta: Annotated[float, Field(ge=1e-12, lt=1)] | None = None
+    draws: Annotated[int, Field(ge=1, le=2000), BeforeValidator(_whole)] | None = None
     bounds: bool | None = None
     noise: Matrix | None = None
     input_bounds: Annotated[list[Vector], Field(min_length=2, max_length=2)] | None = None

@@ -26,7 +26,7 @@ from contextual_lqr.study.watch import Answer, Watch
 router = APIRouter()
 Watcher = Annotated[Caller, authorized("watch")]
 Name = Annotated[str | None, Query(max_length=200)]
-Json = Annotated[str, Query(max_length=10_000, description="An object of JSON.")]
+Json = Annotated[str, Query(max_length=2000, description="An object of JSON.")]
 
 _MANY = "too many are watching at once: come again"
 _QUEUE = 64  # things that may wait to be made
@@ -196,5 +196,5 @@ def _object(name: str, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
-        raise HTTPException(422, f'{name} must be an object of JSON, as {{"mass": 2.0}}')
+        raise HTTPException(409, f'{name} must be an object of JSON, as {{"mass": 2.0}}')
     return found
