@@ -166,6 +166,21 @@ def test_a_description_makes_a_study(tmp_path, url) -> None:
         assert again.status().episodes == 0
 
 
+def test_certificates_count_the_limits_of_inputs(fleet, url) -> None:
+    agent = Agent(
+        fleet.context_map, fleet.cost, fleet.start, noise_level=0.01, input_bounds=(-0.01, 0.01)
+    )
+    rng = default_rng(0)
+    with Study.open(url, agent) as study:
+        for _ in range(6):
+            plan = study.ask(fleet.sample_context(rng))
+            study.tell(plan, played(fleet, plan, rng))
+        found = study.certify(plan.context, bounds=False)
+        free = study.certify(plan.context, bounds=False, input_bounds=None)
+    assert found.saturation is not None
+    assert free.saturation is None
+
+
 def test_functions_must_be_given_again(fleet, url) -> None:
     cost = fleet.cost
     size = cost.state_size + cost.input_size

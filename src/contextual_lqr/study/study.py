@@ -304,9 +304,12 @@ class Study(Displayed):
         return found
 
     def certify(self, context: Any, machine: str | None = None, **options: Any) -> Certificate:
-        """The controller of a machine, and how far to trust it; options as for `certify`."""
+        """The controller of a machine, and how far to trust it; options as for `certify`.
+
+        Inputs are clipped to the agent's limits, unless others are given.
+        """
         agent = self._learner.agent
-        decoder = self.decoder
+        decoder, options = self.decoder, {"input_bounds": agent.input_bounds, **options}
         return certify(decoder, context, agent.cost, agent.start, machine=machine, **options)
 
     def status(self) -> StudyStatus:
