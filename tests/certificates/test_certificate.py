@@ -60,7 +60,7 @@ def random_machines(
     """Three machines whose rows may be off by about `size`."""
     rng = default_rng(seed)
     systems = [random_system(rng, d, m, radius=0.9) for _ in range(3)]
-    k = 1 if joint else int(rng.choice([1, d]))  # one shape for all rows, or one for each
+    k = int(rng.choice([1, d]))  # one shape for all rows, or one for each
     machines = PlausibleMachines(
         np.stack([np.concatenate((s.A, s.B), 1) for s in systems]),
         np.triu(rng.standard_normal((3, k, d + m, d + m))) / np.sqrt(d + m),

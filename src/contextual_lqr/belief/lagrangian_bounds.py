@@ -8,7 +8,8 @@ Let an adversary choose ξ anew at every step, and charge him for breaking that:
 is, maximised over ξ (sign -) with u = K x, at least what the policy costs on every machine of the
 set, and minimised over ξ and u (sign +) at most what any policy costs on any of them. Both are
 linear-quadratic, and solved by one backward pass. The search is for the multipliers that make the
-bounds tight; whatever it finds, the bounds hold. A `joint` set has one constraint ‖ξ‖² ≤ yᵀYy.
+bounds tight; whatever it finds, the bounds hold. A `joint` set has one constraint ‖ξ‖² ≤ yᵀYy, Y
+the sum of the Y_i where rows differ in them.
 
     P, c       value xᵀPx + c of the adversary's problem      F = A + BK      closed loop
     E, e, U    Λ^-½ diag(s) P diag(s) Λ^-½ = U diag(e) Uᵀ     X = E[x xᵀ]     under the adversary
@@ -270,7 +271,9 @@ class _Relaxed:
                 allowed[:, h] = ((y @ X @ _t(y))[:, None] * Y[:, h]).sum((-2, -1))
                 F = A + B @ K
                 X = F @ X @ _t(F) + self._noise
-        return moved.sum(-1, keepdims=True) if self._joint else moved, allowed
+        if self._joint:  # ‖ξ‖² ≤ yᵀ(Σ_i Y_i)y
+            return moved.sum(-1, keepdims=True), allowed.sum(-1, keepdims=True)
+        return moved, allowed
 
     def _relaxed_cost(self, multipliers: Float[Array, "n steps k"]) -> QuadraticCost:
         d, m, base = self._d, self._m, self._cost

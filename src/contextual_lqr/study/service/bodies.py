@@ -92,7 +92,7 @@ class MachineBody(_Body):
 class CertifyBody(MachineBody):
     """A machine, and how to certify; what is left out is as in `certify`."""
 
-    beta: str | Annotated[float, Field(ge=1e-3)] | None = None
+    beta: str | Annotated[float, Field(gt=0)] | None = None
     delta: Annotated[float, Field(ge=1e-12, lt=1)] | None = None
     draws: Annotated[int, Field(ge=1, le=2000), BeforeValidator(_whole)] | None = None
     bounds: bool | None = None
