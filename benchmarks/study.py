@@ -21,7 +21,7 @@ import study_regret
 from pages import write_section
 
 CLIENTS, EPISODES, KILLS = 100, 50, 200
-SEEDS = range(7000, 7010)
+SEEDS = range(7100, 7106)
 
 
 def kills(count: int = KILLS) -> str:

@@ -91,5 +91,5 @@ def table(seeds: range) -> str:
 
 
 if __name__ == "__main__":
-    first, count = (int(one) for one in sys.argv[1:3]) if len(sys.argv) > 2 else (7000, 10)
+    first, count = (int(one) for one in sys.argv[1:3]) if len(sys.argv) > 2 else (7100, 6)
     table(range(first, first + count))
