@@ -5,6 +5,7 @@ that it reads. It runs in this process, and faults of the program are raised, no
 """
 
 import io
+import json
 import os
 import re
 import shutil
@@ -17,7 +18,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from test_api import bounded
 
-from contextual_lqr import cli
+from contextual_lqr import Study, Trajectory, cli
 
 COMMANDS = [
     "check fleet.toml a.csv",
@@ -38,6 +39,16 @@ COMMANDS = [
     "export a.decoder -o controller.c --header --float --json",
     "export a.decoder --context mass=2 -o model.json",
     "advise a.decoder --candidates machines.csv --targets machines.csv --dither 0.1",
+    "study create new.db fleet.toml --json",
+    "study ask fleet.db --context mass=2 --machine M-1 --key k --lease 60 --worker w --json",
+    "study tell fleet.db episode.csv --context mass=2 --machine M-1 --key k --json",
+    "study tell fleet.db episode.csv --ask monday",
+    "study status fleet.db --json",
+    "study export fleet.db -o episodes.jsonl",
+    "study import fleet.db episodes.json",
+    "study compact fleet.db --json",
+    "study token create fleet.db --role machine --machine M-1 --json",
+    "study token list fleet.db --json",
     "new fresh.toml",
     "info --json",
     "completion bash",
@@ -81,7 +92,8 @@ def lines(draw: st.DrawFn) -> list[str]:
 def damages(draw: st.DrawFn) -> tuple[str, Any]:
     """A file, and what becomes of it."""
     name = draw(st.sampled_from(["fleet.toml", "fleet.toml", "a.csv", "a.decoder", "machines.csv",
-                                 "a.parquet", "nothing", "nothing"]))  # fmt: skip
+                                 "a.parquet", "fleet.db", "episode.csv", "episodes.json", "nothing",
+                                 "nothing"]))  # fmt: skip
     kind = draw(st.sampled_from(["value", "value", "bytes", "cut", "word", "line"]))
     numbers = draw(st.tuples(st.integers(0, 10**6), st.integers(0, 10**6)))
     return name, (kind, *numbers, draw(st.sampled_from(VALUES)), draw(st.sampled_from(WORDS)))
@@ -117,6 +129,19 @@ def refresh(folder: Path, good: dict[str, bytes]) -> None:
         (folder / name).write_bytes(content)
 
 
+def begin_study(folder: Path) -> None:
+    """A study with an ask and an episode, and files to tell and to import."""
+    states, inputs = [[1.0, 0.0], [0.9, -0.2], [0.8, -0.1]], [[-1.0], [0.5]]
+    with Study.open(f"sqlite:///{folder}/fleet.db", str(folder / "fleet.toml")) as study:
+        study.ask({"mass": 2.0}, key="monday")
+        study.tell({"mass": 1.5}, Trajectory(states, inputs))
+        lines = [json.dumps(one) for one in study.export()]
+    (folder / "episodes.json").write_text("\n".join(lines) + "\n")
+    (folder / "episode.csv").write_text(
+        "position,velocity,force\n1,0,-1\n0.9,-0.2,0.5\n0.8,-0.1,\n"
+    )
+
+
 def undrawn(_: object, file: Any, **__: Any) -> None:
     file.write("x" if isinstance(file, io.TextIOBase) else b"x")
 
@@ -126,6 +151,7 @@ def test_odd_command_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = small_fleet(tmp_path / "fleet")
+    begin_study(folder)
     good = {one.name: one.read_bytes() for one in folder.iterdir()}
     (folder / "folder").mkdir()
     os.mkfifo(folder / "fifo")
