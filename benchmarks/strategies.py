@@ -44,13 +44,14 @@ CONCLUSIONS = """## Which wins where
 - On regret, `Cautious` with adapt=step has the lowest median in all six settings, and the lowest
   worst seed in five (not on the parabola with decay 1). Its median total is below what a single
   episode of doing nothing costs.
-- `Cautious` is second. Certainty equivalence costs 1.5 to 21 times as much in the median, and one
+- `Cautious` is second. Certainty equivalence costs 1.5 to 25 times as much in the median, and one
   seed in twenty 10⁶ and more, because a wrong estimate is believed.
-- True optimism costs seven to thirty-five times what caution costs in the median, mostly in the
+- True optimism costs eight to thirty-two times what caution costs in the median, mostly in the
   second episode. It keeps exploring: its later episodes cost more than the others'.
 - Thompson sampling and the paper's rule explode first. That teaches Θ best: Thompson sampling
   has the smallest errors afterwards. Nobody can run either on a machine.
 - The paper's algorithm to the letter (play=estimate) does not learn.
+
 """.splitlines()
 
 
