@@ -40,7 +40,9 @@ of its longer, instead of one in each, because a gradient step takes it some 10 
 
 READ = """
 With 100 times our steps PPO holds as many upright, and pays 12 to 16 % more; with 1000 times, on
-the one seed that was run, it had become worse again.
+the one seed that was run, it had become worse again. SAC, on that seed, holds all of them: 1.7 %
+behind the best with 100 times our steps, 0.5 % with 1000 times. It is a good controller, for those
+who have so many steps to spend.
 """
 
 
