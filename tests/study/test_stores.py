@@ -23,6 +23,7 @@ def test_postgresql_is_a_store(postgres: str) -> None:
 def test_no_study_and_no_fleet(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"there is no study at .*: give its fleet"):
         Study.open(f"sqlite:///{tmp_path}/fleet.db")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("url", ["fleet.db", "", "sqlite//x", "nosuch://here"])

@@ -41,6 +41,7 @@ class Database:
         if address.drivername == "postgresql":
             address = address.set(drivername="postgresql+psycopg")
         self.is_sqlite = str(address.drivername).startswith("sqlite")
+        self._file: Path | None = None
         self._queue: Path | None = None
         options: dict[str, Any] = {"pool_timeout": _PATIENCE}
         if self.is_sqlite:
@@ -49,6 +50,7 @@ class Database:
             if address.database in _MEMORY:  # there is only one connection, for one at a time
                 options |= {"pool_size": 1, "max_overflow": 0}
             elif not address.database.startswith("file:"):
+                self._file = Path(address.database)
                 self._queue = Path(f"{address.database}-queue")
         try:
             self._engine = sql.create_engine(address, **options)
@@ -60,6 +62,11 @@ class Database:
         else:
             sql.event.listen(self._engine, "checkin", _rests)
             sql.event.listen(self._engine, "checkout", _is_alive)
+
+    @property
+    def missing(self) -> bool:
+        """Whether it is a file that is not there: to look into it would make one."""
+        return self._file is not None and self._file.parent.is_dir() and not self._file.exists()
 
     @contextmanager
     def writing(self) -> Iterator[Any]:

@@ -76,6 +76,8 @@ class Log:
 
     def found(self) -> bool:
         """Whether there is a study here; one of an older schema is brought to this one."""
+        if self.database.missing:
+            return False
         with self.database.reading() as now:
             if not sql.inspect(now).has_table(schema.study.name):
                 return False
