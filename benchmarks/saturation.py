@@ -21,7 +21,7 @@ from contextual_lqr.lqr.rollout import rollout
 
 FLEET = cart_pole()
 USUAL = {"cart_mass": 1.0, "pole_mass": 0.2, "length": 1.0}
-FIRST_SEED, SEEDS, RUNS, WEAKER, DRAWS = 3000, 20, 5_000, 3.0, 4_000
+FIRST_SEED, SEEDS, RUNS, WEAKER, DRAWS = 5000, 20, 5_000, 3.0, 4_000
 
 
 class Row(NamedTuple):
@@ -100,8 +100,9 @@ def section(rows: dict[tuple[int, bool], list[Row]]) -> str:
         f"it beforehand, against {RUNS:,} runs of the true machine, clipped and free with the same "
         f"noise; `python benchmarks/saturation.py`, seeds {FIRST_SEED} to "
         f"{FIRST_SEED + SEEDS - 1}. What is missing is what so many machines have not shown, not "
-        "chance: the draws differ by as much as the certificate says (*give or take*), and "
-        f"{DRAWS:,} draws instead of 200 predict the same.",
+        f"chance: {DRAWS:,} draws instead of 200 predict the same. *Give or take* was mended on "
+        "seeds 3000 to 3019, where 74 of 80 were within twice of it, and 19 and 15 of 20 within "
+        "10 % from 60 machines; on seeds that nobody had looked at it is still too narrow.",
         "",
         "| logged | machine | adds | off by, median | worst | within 10 % of it | within twice "
         "the *give or take* | with more draws, other by at most | whole cost off by, worst |",
