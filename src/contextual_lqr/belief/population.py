@@ -53,6 +53,7 @@ class Population:
     degrees: Float[Array, " d"]
     known: Mapping[int, Array]
     machines: int  # that the law came from, those of changing contexts included
+    given: bool  # whether the deviations are, in place of being estimated
 
     @classmethod
     def of(
@@ -107,7 +108,8 @@ class Population:
             pooled.theta[r] = row
         # A covariance of y numbers from N machines, as of a Wishart distribution.
         degrees = np.minimum(found.degrees, max(N - y, 3))
-        return cls(factors, S, found.variances, weights, pooled, degrees, known, N)
+        fit = (factors, S, found.variances, weights, pooled, degrees, known)
+        return cls(*fit, N, given is not None)
 
     @property
     def deviating(self) -> Bool[Array, " d"]:

@@ -52,6 +52,7 @@ from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
+from contextual_lqr.certificates.untested_law import UNTESTED, untested
 from contextual_lqr.checks import (
     as_count,
     as_covariance,
@@ -239,6 +240,9 @@ class CertificationTask:
         beyond = [[outside(decoder.context_map, one) for one in contexts]]
         if (unchecked := without_check(decoder)) is not None:
             beyond.append([unchecked] * n)
+        else:
+            known = np.zeros(n, bool) if unseen is None else ~unseen
+            beyond.append([UNTESTED if one else "" for one in untested(decoder, G) & ~known])
         if doubt_of_all := in_the_long_run(self.check.findings, cost):
             beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:
