@@ -29,7 +29,6 @@ namespace {
 // above 1e-6 of P, it is more than twice that), and the ε E, relative to P, from which too many digits
 // are lost (errors of 12 times that were seen). What is within ε E of zero, and ε E at most ZERO of
 // the terms of the sum, is zero.
-constexpr double INFINITE = std::numeric_limits<double>::infinity();
 constexpr double SUSPICION = 5e3, LOSS = 1e-8, ZERO = 1e-20;
 constexpr double SIGNS[] = {1, -1, 1, 1, -1, -1, 1, -1, -1, -1, 1, 1, 1, -1, 1, -1, -1};
 // The t up to which sizes prove enough: ε g is below LOSS / 2 if t is at most PROVEN_T and
@@ -68,15 +67,18 @@ template <class L, class D, class M> class Digits {
 
     const D d;
     const M m;
-    Matrix<L> carried;                // r, and r of the step after
+    typename L::V *carried = nullptr;  // r, and r of the step after
     Matrix<L> sizes, scratch;         // [q, r], and 1 / [q, r]
     E lost{}, t{}, limit{}, reach{};  // reach: 2 (1 + b) if A and B change, else zero
     Flags unproven{};
     bool provable = false;  // by q and r
     int k = 0;              // the entry that is watched
 
+    INLINE typename L::V *vectors(int h) const { return carried + (h & 1) * L::width(d); }
+    INLINE E *r_of(int h) const { return reinterpret_cast<E *>(vectors(h)); }
+
     INLINE void look_at(int h, int i, Matrix<L> P) {
-        const E r = carried.at(h & 1, i);
+        const E r = r_of(h)[i];
         suspect |= unproven & ~L::at_most(r * r, L::scalar(SUSPICION) * P.at(i, i));
     }
 
@@ -87,7 +89,7 @@ template <class L, class D, class M> class Digits {
     Digits(D states, M inputs) : d(states), m(inputs) {}
 
     void carve(Arena<L> &arena) {
-        carried = arena.matrix(2, d);
+        carried = arena.matrix(2, d).data;
         sizes = arena.matrix(2, d + m), scratch = arena.matrix(1, 2 * (d + m));
     }
 
@@ -124,7 +126,7 @@ template <class L, class D, class M> class Digits {
         lost = t = reach = L::scalar(0);
         k = 0, carrying = wanted && L::any(unproven);
         for (int i = 0; carrying && i < d; ++i)
-            carried.at(h & 1, i) = L::scalar(SIGNS[i & 15]) * L::rough_root(P.at(i, i));
+            r_of(h)[i] = L::scalar(SIGNS[i & 15]) * L::rough_root(P.at(i, i));
         measure(P);
     }
 
@@ -159,18 +161,16 @@ template <class L, class D, class M> class Digits {
 
     // One step of r, from the one row to the other; P is still that of the step after.
     INLINE void carry(int h, Matrix<L> P, Matrix<L> A, Matrix<L> F) {
-        const int before = (h + 1) & 1;
         const double *sign = SIGNS + (h & 15);
         const E s = L::rough_root(L::scalar(d) * P.at(k, k));
-        carried.at(before, k) += L::scalar(sign[0]) * s;
-        row_product<L>(d, d, carried.row(h & 1), L::scalar(sign[1]) * s, A.row(k),
-                       carried.entries(before), F.data);
+        r_of(h + 1)[k] += L::scalar(sign[0]) * s;
+        row_product<L>(d, d, vectors(h), L::scalar(sign[1]) * s, A.row(k), r_of(h + 1), F.data);
     }
 
     // Whether rounding may have done too much to P_kk, and what it has done to the constant.
     INLINE void watch(int h, Matrix<L> P, Matrix<L> W, bool noisy) {
         look_at(h, k, P);
-        const E r = carried.at(h & 1, k);
+        const E r = r_of(h)[k];
         if (noisy) lost += W.at(k, k) * (r * r);
         k = k + 1 < d ? k + 1 : 0;
     }
@@ -186,7 +186,7 @@ template <class L, class D, class M> class Digits {
         if (!carrying) return;
         E terms = L::absolute(constant);
         for (int i = 0; i < d; ++i) {
-            const E r = carried.at(0, i);
+            const E r = r_of(0)[i];
             terms += x.at(0, i) * x.at(0, i) * (L::absolute(P.at(i, i)) + r * r);
         }
         suspect |= unproven & L::above(terms, L::scalar(SUSPICION) * L::absolute(J));

@@ -115,20 +115,22 @@ template <class L> INLINE void transpose(Matrix<L> to, Matrix<L> from, int rows,
 }
 
 // C = base + XᵀY (PLAIN: XY) for TR rows and TC vectors of C, held in registers while k runs. The rows
-// of C, base and Y are `width` apart, those of X, which begins with column (row) i, `apart`.
-template <class L, int TR, int TC, bool PLAIN>
+// of C, base and Y are `width` apart, those of X, which begins with column (row) i, `apart`. HALF: what
+// is below the diagonal of the tile is left out.
+template <class L, int TR, int TC, bool PLAIN, bool HALF = false>
 INLINE void tile(int apart, int width, int inner, typename L::V *C, const typename L::V *base,
                  const typename L::S *X, const typename L::V *Y, int i, int j) {
     typename L::V sum[TR][TC];
     for (int r = 0; r < TR; ++r)
         for (int c = 0; c < TC; ++c)
-            sum[r][c] = base ? base[(i + r) * width + j + c] : zero_vector<L>();
+            if (!HALF || c >= r) sum[r][c] = base ? base[(i + r) * width + j + c] : zero_vector<L>();
     for (int k = 0; k < inner; ++k)
         for (int r = 0; r < TR; ++r)
             for (int c = 0; c < TC; ++c)
-                sum[r][c] += X[PLAIN ? r * apart + k : k * apart + r] * Y[k * width + j + c];
+                if (!HALF || c >= r) sum[r][c] += X[PLAIN ? r * apart + k : k * apart + r] * Y[k * width + j + c];
     for (int r = 0; r < TR; ++r)
-        for (int c = 0; c < TC; ++c) C[(i + r) * width + j + c] = sum[r][c];
+        for (int c = 0; c < TC; ++c)
+            if (!HALF || c >= r) C[(i + r) * width + j + c] = sum[r][c];
 }
 
 // `apart` is the height of X or, if that is packed, TILE_ROWS: then its columns lie in such panels.
@@ -139,11 +141,15 @@ INLINE void tile_rows(int height, int apart, int width, int inner, typename L::V
     // How far one column (row) of X is from the next.
     const std::int64_t panel = PLAIN ? apart : apart == height ? 1 : inner;
     constexpr int columns_per_v = sizeof(typename L::V) / sizeof(typename L::S);
-    // Of a symmetric result only tiles that touch the upper triangle are computed.
-    const int last = UPPER ? (j + TC) * columns_per_v : height;
+    // Of a symmetric result only tiles that touch the upper triangle are computed, and of the last of
+    // them, where an entry is a vector, only the upper half.
+    constexpr bool HALF = UPPER && columns_per_v == 1 && L::TILE_ROWS == L::TILE_COLUMNS;
+    const int last = HALF ? j : UPPER ? (j + TC) * columns_per_v : height;
     int i = 0;
     for (; i + L::TILE_ROWS <= height && i < last; i += L::TILE_ROWS)
         tile<L, L::TILE_ROWS, TC, PLAIN>(apart, width, inner, C, base, X + i * panel, Y, i, j);
+    if constexpr (HALF)
+        return tile<L, TC, TC, PLAIN, true>(apart, width, inner, C, base, X + i * panel, Y, i, j);
     if (i >= last) return;
     if (height - i == 3)
         tile<L, 3, TC, PLAIN>(apart, width, inner, C, base, X + i * panel, Y, i, j);

@@ -1,6 +1,8 @@
 // The members of a batch that are solved at once, and their way out of the caller's arrays and back.
 #pragma once
 
+#include <initializer_list>
+
 #include "matrix.hpp"
 #include "recursions.hpp"
 
@@ -123,6 +125,20 @@ INLINE void store_copies(const Result &to, Matrix<L> all, int copies, int rows, 
     if (L::MEMBERS > 1) return store<L>(to, 0, all, copies * rows, columns, pack);
     for (int n = 0; n < copies; ++n)
         store<L>(to, std::int64_t(n) * rows * columns, all.copy_number(n), rows, columns, pack);
+}
+
+constexpr double INFINITE = std::numeric_limits<double>::infinity();
+constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
+
+// A member that failed has no answer: no gains, no values, no gradient; its cost is infinite.
+inline void blank_out(const Problem &problem, std::int64_t member) {
+    const auto overwrite = [&](const Result &out, double value) {
+        for (std::int64_t e = 0; out.data && e < out.step; ++e)
+            out.data[member * out.step + e] = value;
+    };
+    for (const Result *out : {&problem.gains, &problem.values, &problem.dA, &problem.dB})
+        overwrite(*out, NOT_A_NUMBER);
+    for (const Result *out : {&problem.constants, &problem.cost}) overwrite(*out, INFINITE);
 }
 
 // Calls `solve` with packs of the members first..last-1 whose status is wanted.

@@ -15,12 +15,10 @@
 #include <initializer_list>
 #include <new>
 
-#include "digits.hpp"
+#include "evaluation.hpp"
 
 namespace KERNEL_TARGET {
 namespace {
-
-constexpr double NOT_A_NUMBER = std::numeric_limits<double>::quiet_NaN();
 
 // The matrices of one pack of systems, and what is done with them.
 template <class L, class D, class M> class Recursion {
@@ -41,9 +39,10 @@ template <class L, class D, class M> class Recursion {
     // they would keep too many streams of memory open.
     static constexpr bool SMALL = L::MEMBERS > 1;
     const bool keep_P = (problem.values.data && SMALL) || gradient;
-    // One policy and one cost for all small systems: Q + KᵀRK, the same for all, then stands for Q.
-    const bool folded = SMALL && problem.policy.data && !problem.policy.step && !problem.Q.step &&
-                        !problem.R.step && !problem.N.data && !uncertain;
+    // One policy and one cost for many small systems: Q + KᵀRK, the same for all, then stands for Q.
+    const bool folded = SMALL && problem.batch > L::MEMBERS && problem.policy.data &&
+                        !problem.policy.step && !problem.Q.step && !problem.R.step &&
+                        !problem.N.data && !uncertain;
     const bool keep_K = problem.gains.data || gradient || folded;
     const bool lean =
         !(problem.values.data || gradient || problem.gains.data || problem.constants.data ||
@@ -293,6 +292,15 @@ template <class L, class D, class M> class Recursion {
         }
     }
 
+    // The same, lean, for a given policy.
+    template <int n, int k> void evaluate(Known<n>, Known<k>) {
+        failed = doubtful = L::all(false);
+        P = all_P, constant = value_of(problem, d, m, digits, A, B, W, Q, R,
+                                       folded ? all_K : Matrix<L>(), P, pack);
+        if (L::any(not_finite<L>(P, d) | infinite<L>(constant))) trace();
+    }
+    void evaluate(int, int) { backward<false, true>(); }
+
     void trace() {
         const Flags suspected = digits.suspect;
         backward<true>();
@@ -341,18 +349,6 @@ template <class L, class D, class M> class Recursion {
         store_copies<L>(problem.dB, all_dB, stages, d, m, pack);
     }
 
-    // A member that failed has no answer: no gains, no values, no gradient; its cost is infinite.
-    void blank_out(int lane) {
-        const std::int64_t member = pack.member[lane];
-        const auto overwrite = [&](const Result &out, double value) {
-            for (std::int64_t e = 0; out.data && e < out.step; ++e)
-                out.data[member * out.step + e] = value;
-        };
-        for (const Result *out : {&problem.gains, &problem.values, &problem.dA, &problem.dB})
-            overwrite(*out, NOT_A_NUMBER);
-        for (const Result *out : {&problem.constants, &problem.cost}) overwrite(*out, INFINITE);
-    }
-
   public:
     Recursion(const Problem &given, D states, M inputs) : problem(given), d(states), m(inputs) {
         carve({});
@@ -375,7 +371,9 @@ template <class L, class D, class M> class Recursion {
             backward<true>();
         } else {
             digits.set_limit(A, B, problem.A.stage);
-            if (lean)
+            if (lean && problem.policy.data && !varying)
+                evaluate(d, m);
+            else if (lean)
                 backward<false, true>();
             else
                 backward<false>();
@@ -389,7 +387,7 @@ template <class L, class D, class M> class Recursion {
                 status[l] = careful ? INACCURATE : SUSPECT;
             problem.status[pack.member[l]] = status[l];
             problem.failed_step[pack.member[l]] = failed_step[l];
-            if (status[l] != SOLVED && status[l] != SUSPECT) blank_out(l);
+            if (status[l] != SOLVED && status[l] != SUSPECT) blank_out(problem, pack.member[l]);
         }
     }
 };
