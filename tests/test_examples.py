@@ -1,9 +1,11 @@
 """The examples run, and say what they claim."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -37,3 +39,13 @@ def test_an_example_runs(name: str, tmp_path: Path) -> None:
     )
     assert (done.returncode, done.stderr) == (0, "")
     assert said in done.stdout.splitlines()[-1]
+    if name == "receding_horizon":
+        found = [line.split()[1:] for line in done.stdout.splitlines()[1:]]
+        np.testing.assert_allclose(np.array(found, float), on_the_page(), rtol=0.01)
+
+
+def on_the_page() -> list[list[float]]:
+    """What the page about limits says a clipped gain costs, and one that plans with them."""
+    page = (EXAMPLES.parent / "docs" / "how-to" / "limits.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| 1(?:/\d)? \| (\S+) \| (\S+) \|$", page, re.MULTILINE)
+    return [[float(cost.replace("falls", "inf")) for cost in row] for row in rows]

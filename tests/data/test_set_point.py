@@ -80,6 +80,10 @@ def test_design_and_simulate_play_the_controller(decoder: Path) -> None:
     )
     assert "saturated_steps" in other["machines"][0]
     assert not np.allclose(other["machines"][0]["gain"], machine["gain"])
+    assert asked("design", decoder, "--quick", "--integral", "none")["gain_columns"] == [
+        "position",
+        "velocity",
+    ]
     seen = asked("simulate", decoder, "--runs", "20")["quantities"]
     assert abs(seen["position [m]"]["median"][-1] - 1.0) < 0.05
 

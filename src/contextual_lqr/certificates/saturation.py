@@ -5,6 +5,11 @@ its cost. So runs are played twice on each drawn machine, with the same noise: a
 without limits, and clipped. What clipping adds, as a part of what the run costs without limits, is
 taken over all runs, and at the 95 % quantile of the draws; the worse of the two counts in the
 verdict like any other excess.
+
+How well that is known is harder to see: few runs of a draw differ by their noise more than machines
+do. So two neighbouring draws i, j are played with the same noise, which cancels in
+
+    E (share_i - share_j)² = 2 σ²        σ² is the variance of what clipping adds to the machine
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost
 from contextual_lqr.lqr.rollout import as_noise, rollout
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 
-RUNS = 4  # of each draw, each with noise of its own
+RUNS = 4  # of each draw
 LARGEST = 1e100  # a run that explodes is followed no further than this
 
 
@@ -38,15 +43,15 @@ class Saturation:
     likely_added_cost
         The same at the 95 % quantile of the draws.
     deviation
-        The standard deviation of `added_cost` over the draws, without what the noise of their few
-        runs adds to it, as far as the two can be told apart: how well the machine is known.
+        The standard deviation of `added_cost`: how well the machine is known, and the little that
+        so few runs leave open. Infinite where there are fewer than four draws to tell it by.
     """
 
     runs: float
     steps: float
     added_cost: float
     likely_added_cost: float
-    deviation: float = 0.0
+    deviation: float = np.inf
 
     @property
     def excess(self) -> float:
@@ -80,7 +85,7 @@ def saturation(
 ) -> Saturation:
     """The clipped controller on drawn machines."""
     n, steps, d = len(drawn.A), len(policy.gains), len(start)
-    shocks = as_noise(drawn, rng.standard_normal((RUNS, n, steps, d)))
+    shocks = as_noise(drawn, paired_noise(rng, n, steps, d))
     free = rollout(policy, drawn, start, shocks, largest=LARGEST)
     bounds = (limits.low, limits.high)
     held = rollout(policy, drawn, start, shocks, input_bounds=bounds, largest=LARGEST)
@@ -91,24 +96,30 @@ def saturation(
     return compared(paid, more, clipped, quantile)
 
 
+def paired_noise(
+    rng: np.random.Generator, draws: int, steps: int, d: int
+) -> Float[Array, "runs n steps d"]:
+    """Standard normal numbers for the runs of each draw, the same for 0 and 1, 2 and 3, ..."""
+    return np.repeat(rng.standard_normal((RUNS, (draws + 1) // 2, steps, d)), 2, 1)[:, :draws]
+
+
 def compared(
     paid: Float[Array, "runs n"],
     clipped_cost: Float[Array, "runs n"],
     clipped: Bool[Array, "runs n steps"],
     quantile: float,
 ) -> Saturation:
-    """What runs cost without limits and with them, and which steps are clipped, over n draws."""
+    """What runs cost without limits and with them, and which steps are clipped, over n draws.
+
+    Neighbouring draws were played with the same noise.
+    """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # Draws on which no limit is met add nothing, also if their runs explode.
         added = np.where(clipped.any(-1), clipped_cost - paid, 0.0)
         shares = np.where(clipped.any((0, 2)), added.mean(0) / np.abs(paid).mean(0), 0.0)
         whole = float(added.mean() / np.abs(paid).mean()) if clipped.any() else 0.0
-        # Shares differ because machines do, and because each is a ratio of means of few runs.
-        left, runs = added - shares * np.abs(paid), len(added)
-        by_noise = ((left / np.abs(paid).mean(0)) ** 2).sum(0).mean() / (runs * max(runs - 1, 1))
-        # A variance of n draws is itself known to √(2/n) of it: less than that is not told apart.
-        least = shares.var() * np.sqrt(2 / shares.size)
-        deviation = float(np.sqrt(np.maximum(shares.var() - by_noise, least)))
+        left = (added.mean(0) - whole * np.abs(paid).mean(0)) / np.abs(paid).mean()
+        deviation = _deviation(shares, left)
     shares = np.where(np.isnan(shares), np.inf, shares)
     return Saturation(
         float(clipped.any(-1).mean()),
@@ -117,3 +128,13 @@ def compared(
         float(np.quantile(shares, quantile, method="higher")),
         deviation if np.isfinite(deviation) else np.inf,
     )
+
+
+def _deviation(shares: Float[Array, " n"], left: Float[Array, " n"]) -> float:
+    """Of what clipping adds: σ² by pairs, and the variance of its mean, by what that leaves."""
+    pairs = len(shares) // 2
+    if pairs < 2:
+        return np.inf
+    apart = np.diff(shares[: 2 * pairs].reshape(pairs, 2))
+    beside = left[: 2 * pairs].reshape(pairs, 2).mean(1)
+    return float(np.sqrt(np.square(apart).mean() / 2 + beside.var(ddof=1) / pairs))

@@ -79,7 +79,7 @@ def design(
     target
         Another target: name=value, or for an episode a table with a row a step.
     integral
-        States without a steady error, where there is no horizon: names, or name=weight.
+        States without a steady error, where there is no horizon: names, name=weight, or none.
     measured
         What disturbances of [measured] are now, name=value; they are expected to stay so.
     forecast

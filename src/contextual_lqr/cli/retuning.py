@@ -39,7 +39,7 @@ def retuned_task(
         aim = _named("target", target) if named else read_targets(Path(target), task.states)
     sums: list[str] | dict[str, float] | None = None
     if integral is not None:
-        listed = [name.strip() for name in integral.split(",")]
+        listed = [] if integral == "none" else [name.strip() for name in integral.split(",")]
         sums = _named("integral", integral) if "=" in integral else listed
     if measured is not None:
         task = with_measured(task, _named("measured", measured))

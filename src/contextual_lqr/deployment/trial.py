@@ -20,7 +20,12 @@ from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.certification import QUANTILE
 from contextual_lqr.certificates.margins import settling_steps
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction
-from contextual_lqr.certificates.saturation import LARGEST, RUNS, Saturation, compared
+from contextual_lqr.certificates.saturation import (
+    LARGEST,
+    Saturation,
+    compared,
+    paired_noise,
+)
 from contextual_lqr.checks import require
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.deployment.task import Task
@@ -66,7 +71,7 @@ def tried(
     usual = float(np.median(np.minimum(modes, 1 - 1e-6)))
     steps = settling_steps([np.log(0.5) / np.log(max(usual, 1e-3))])
     shocks = np.sqrt(np.einsum("nii->ni", drawn.noise[:, moving][:, :, moving]))[:, None]
-    shocks = shocks * rng.standard_normal((RUNS, len(modes), steps, n))
+    shocks = shocks * paired_noise(rng, len(modes), steps, n)
     free = run(controller, drawn, start, shocks, clip=False)
     held = run(controller, drawn, start, shocks)
     return Trial(
