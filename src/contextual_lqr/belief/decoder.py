@@ -344,7 +344,11 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         if self._machines is None:
             return None
         return self._machines.population(
-            self.context_map, self.known, self.regression.prior, self.prior
+            self.context_map,
+            self.known,
+            self.regression.prior,
+            self.prior,
+            self.given_prior is not None,
         )
 
     @property

@@ -137,8 +137,12 @@ class FleetMachines:
         known: Mapping[int, Array],
         ridge: Float[Array, " p"],
         prior: Prior | None,
+        stated: bool,
     ) -> Population | None:
-        """The fleet as machines that deviate from its law, if there are any."""
+        """The fleet as machines that deviate from its law, if there are any.
+
+        `stated`: the prior was given, and does not follow from scales.
+        """
         if (
             self._population is None
             and self.store is not None
@@ -147,7 +151,14 @@ class FleetMachines:
             factors = self.store.regressions(context_map)
             changing = None if self.changing is None else self.changing.reduced()
             self._population = Population.of(
-                factors, known, ridge, self.given, prior, changing, used=used_entries(context_map)
+                factors,
+                known,
+                ridge,
+                self.given,
+                prior,
+                changing,
+                used=used_entries(context_map),
+                stated=stated,
             )
         return self._population
 
