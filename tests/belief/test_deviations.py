@@ -25,6 +25,7 @@ from contextual_lqr.belief.machine_factors import (
     whitened_rows,
 )
 from contextual_lqr.belief.machine_rows import MachineFactors
+from contextual_lqr.belief.prior import Prior
 
 RIDGE = 1e-6
 
@@ -359,3 +360,69 @@ def test_extreme_sizes_of_noise() -> None:
         assert np.isfinite(pooled.theta).all()
         belief = leave_one_out(fleet.factors, pooled, found.covariances, found.variances)
         assert np.isfinite(belief.covariances).all()
+
+
+# -- about a prior that somebody has stated --------------------------------------------------------
+
+
+def about_truth(fleet: Rows, off: float, units: Array | None = None) -> Prior:
+    """A prior whose law is near the true one, and whose first entry of each row is known."""
+    d, p = fleet.theta.shape
+    spread = np.full(p, off)
+    spread[0] = 0.0
+    scale = np.ones(p) if units is None else units
+    theta = fleet.theta + np.r_[0.0, np.full(p - 1, off / 3)]
+    return Prior(theta / scale, [np.diag(np.square(spread / scale))] * d)
+
+
+def test_two_machines_do_not_say_that_machines_deviate_beyond_what_is_stated() -> None:
+    """From two machines S is hardly told: about a prior it stays near it, in all directions."""
+    wild, tame = [], []
+    for seed in range(8):
+        fleet = simulate(seed, 2, 300, 0.05, y=6, features=1)
+        within = np.eye(6) * np.r_[[1.0] * 3, [1e-3] * 3]  # three directions are hardly shown
+        fleet = fleet._replace(y=fleet.y @ within)
+        rng = np.random.default_rng(seed)
+        after = np.einsum("nty,nry->ntr", fleet.y, fleet.truth)
+        fleet = fleet._replace(after=after + 0.1 * rng.normal(size=after.shape))
+        wild.append(estimate_deviations(fleet.factors).covariances)
+        found = estimate_deviations(fleet.factors, stated=about_truth(fleet, 0.1))
+        tame.append(found.covariances)
+    largest = np.sqrt(np.diagonal(tame, axis1=2, axis2=3)).max()
+    assert largest < 0.3 < np.sqrt(np.diagonal(wild, axis1=2, axis2=3)).max()
+
+
+def test_machines_do_not_deviate_in_what_is_known() -> None:
+    fleet = simulate(0, 5, 40, 0.2, features=1)
+    found = estimate_deviations(fleet.factors, stated=about_truth(fleet, 0.3))
+    assert found.covariances[:, 1:, 1:].any((1, 2)).all()
+    assert not found.covariances[:, 0].any()
+    assert np.array_equal(found.theta[:, 0], fleet.theta[:, 0])
+
+
+def test_many_machines_outweigh_what_is_stated() -> None:
+    """As of units that differ, the prior is worth one machine at most."""
+    fleet = simulate(3, 400, 40, 0.2, features=1)
+    fleet.truth[:, :, 0] = fleet.theta[:, 0]  # known
+    rng = np.random.default_rng(0)
+    after = np.einsum("nty,nry->ntr", fleet.y, fleet.truth)
+    fleet = fleet._replace(after=after + 0.1 * rng.normal(size=after.shape))
+    plain = estimate_deviations(fleet.factors).covariances[:, 1:, 1:]
+    found = estimate_deviations(fleet.factors, stated=about_truth(fleet, 0.3))
+    assert np.abs(found.covariances[:, 1:, 1:] - plain).max() < 0.1 * np.abs(plain).max()
+    units = np.array([1e3, 1e-4, 10.0, 1e-2])
+    scaled = fleet._replace(y=fleet.y * units)
+    other = estimate_deviations(scaled.factors, stated=about_truth(fleet, 0.3, units))
+    expected = found.covariances / units[:, None] / units
+    assert np.allclose(other.covariances, expected, rtol=1e-5, atol=1e-12 * np.abs(expected).max())
+
+
+def test_a_stated_prior_counts_where_contexts_differ() -> None:
+    """There, P is what the prior says of a machine's own row, in the mean over machines."""
+    fleet = simulate(1, 3, 60, 0.05)
+    d, p = fleet.theta.shape
+    prior = Prior(fleet.theta, [0.1**2 * np.eye(p)] * d)
+    found = estimate_deviations(fleet.factors, stated=prior).covariances
+    said = np.einsum("npy,npz->yz", fleet.maps, fleet.maps) / 3 * 0.1**2
+    assert (np.linalg.eigvalsh(3 * said - found) > 0).all()
+    assert found.any((1, 2)).any()

@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.changing_machines import ChangingMachines
 from contextual_lqr.belief.decoder_file import SavedDecoder
-from contextual_lqr.belief.decoder_prior import has_prior_sizes, prior_of, shrunk_about
+from contextual_lqr.belief.decoder_prior import has_prior_sizes, prior_of, shrunk_about, unknowns_of
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.episodes import machine_labels
 from contextual_lqr.belief.fleet_data import FleetData
@@ -344,7 +344,12 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         if self._machines is None:
             return None
         return self._machines.population(
-            self.context_map, self.known, self.regression.prior, self.prior
+            self.context_map,
+            self.known,
+            self.regression.prior,
+            self.prior,
+            self.given_prior is not None,
+            unknowns_of(self),
         )
 
     @property

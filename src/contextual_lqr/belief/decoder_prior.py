@@ -16,6 +16,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.prior import Prior, usual_matrix, with_known_rows
 from contextual_lqr.belief.regression import NATURAL
+from contextual_lqr.belief.shared_unknowns import SharedUnknowns
 from contextual_lqr.belief.shrinkage import Shrunk, shrink
 from contextual_lqr.context import Dynamics
 from contextual_lqr.context.dynamics import used_entries
@@ -58,14 +59,29 @@ def shrunk_about(decoder: Decoder, prior: Prior | None) -> Shrunk:
     """The regression on what the decoder has learnt about this prior."""
     if prior is None:
         raise InputError("this decoder has no prior but a ridge")
+    if shared := unknowns_of(decoder):
+        return shared.shrunk(decoder.regression, decoder.rows, prior)
     data, p, d = decoder.regression.data, decoder.regression.p, decoder.regression.d
-    # Where a state is exact, the noise of the least noisy one for its size.
-    level = np.broadcast_to(decoder.noise_level, (d,))
-    sizes = decoder.regression.sizes if decoder.scales is None else decoder.scales[:d]
-    level = np.where(level > 0, level, (level / sizes)[level > 0].min() * sizes)
+    level = _level(decoder)
     each = np.empty((d, len(data), p + 1))  # [D, E_r] for every row r
     each[..., :p], each[..., p] = data[:, :p], data[:, p:].T
     return shrink(each, decoder.rows, prior, level)
+
+
+def unknowns_of(decoder: Decoder) -> SharedUnknowns | None:
+    """How the rows of Θ share their unknowns, if they do."""
+    if not (isinstance(decoder.context_map, Dynamics) and decoder.context_map.shared):
+        return None
+    return SharedUnknowns.of(decoder.regression, _level(decoder))
+
+
+def _level(decoder: Decoder) -> Float[Array, " d"]:
+    """The noise of each state, roughly."""
+    d = decoder.regression.d
+    level = np.broadcast_to(decoder.noise_level, (d,))
+    # Where a state is exact, the noise of the least noisy one for its size.
+    sizes = decoder.regression.sizes if decoder.scales is None else decoder.scales[:d]
+    return np.where(level > 0, level, (level / sizes)[level > 0].min() * sizes)
 
 
 def _zeros_alone(decoder: Decoder, used: Bool[Array, "d p"]) -> Prior:

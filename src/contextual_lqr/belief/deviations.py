@@ -15,7 +15,9 @@ and Q_i the machine's part of the Q of all whitened X̃_i,
 so each step minimises a convex quadratic over positive definite T, less κ log|T|: the prior of
 Chung et al. (2015), which no rescaling or turning of the coordinates changes, worth one machine,
 that keeps T off the boundary when machines are few. Coordinates in which Σ W_i = N I make all of it
-indifferent to units, and to states that nearly tell each other.
+indifferent to units, and to states that nearly tell each other. A prior of Θ that somebody has
+stated, P for row r of a machine, says how far machines may be off: less κ (log|T| - tr P⁻¹S), which
+is largest at S = P, and S = 0 in what is known.
 
 Machines with a wrong label must not spoil S and θ. A Student distribution of e_i, its degrees
 estimated, is fitted first; w_i is 1 for machines that it can explain, and nearly 0 for others. The
@@ -43,6 +45,8 @@ from contextual_lqr.belief.machine_factors import (
     square_root,
 )
 from contextual_lqr.belief.machine_rows import MachineFactors, MachineRows
+from contextual_lqr.belief.prior import Prior
+from contextual_lqr.belief.student_tails import heaviness, spectra, student
 from contextual_lqr.checks import require
 
 _MACHINES = 1000  # of which S is estimated; more would not change it by what matters
@@ -54,11 +58,6 @@ _ROUNDS = 4  # of choosing degrees and weighting machines
 _SETTLED = 1e-3  # change of a weight
 _RANK = 1e-10
 _NOISELESS = 1e-12  # of the size of x': smaller errors are rounding
-
-# The weights of the Student distribution are integrated over these; its degrees are one of those.
-_NODES = np.exp2(np.concatenate([np.arange(3.0, -5, -1), np.arange(-6.0, -32, -2)]))
-_DEGREES = (3.0, 4.0, 6.0, 10.0)
-_HEAVIER = 6.0  # by how much of 2 log L a Student must do better than a Gaussian
 
 
 @dataclass(frozen=True)
@@ -80,6 +79,7 @@ def estimate_deviations(
     known: Float[Array, "d p"] | None = None,
     skip: Bool[Array, " d"] | None = None,
     used: Bool[Array, "d y"] | None = None,
+    stated: Prior | None = None,
     robust: bool = True,
     shrinkage: float = 1.0,
     rng: np.random.Generator | None = None,
@@ -90,7 +90,8 @@ def estimate_deviations(
     prior of S_r is worth. `changing` are machines whose context changes. A row of `known` that is
     finite is the true θ_r: S_r is 0 unless the data contradict it. Rows to `skip` have S_r = 0,
     and if they are known they are untested. Where features are those of a row alone, G = I, it has
-    those that are `used`. Of many machines, `rng` draws some.
+    those that are `used`. A prior that somebody has `stated` says how far machines may be off, too.
+    Of many machines, `rng` draws some.
     """
     constant = len(factors)
     N = constant + (0 if changing is None else len(changing))
@@ -115,29 +116,35 @@ def estimate_deviations(
         design, f = X[:, :, own], some.F[:, :, r]
         if known is not None and given:
             design, f = X[:, :, :0], f - X @ known[r]
-        R, directions = turned, basis
-        if used is not None:
-            directions = _directions(some.R[:, :, own]) * np.sqrt(len(some.R))
-            R = some.R[:, :, own] @ directions
-        row = _Row(R, directions, design, f, float(some.rss[:, r].sum()), some.told, some.spare)
+        R, directions, prior = turned, basis, None
+        if stated is not None and not given:
+            law = stated.roots[r][:, stated.roots[r].any(0)]
+            reach = _reach(factors.maps, law)
+            design, f = X @ law, f - X @ stated.theta[r]
+            R, directions, prior = _turned(some.R, reach)
+        elif used is not None:
+            R, directions, _ = _turned(some.R, np.eye(y)[:, own])
+        rss = float(some.rss[:, r].sum())
+        row = _Row(R, directions, design, f, rss, some.told, some.spare, prior)
         if known is not None and given and skip is not None and skip[r]:
             theta[r], variances[r] = known[r], row.variance_of_known
             continue
         fit, p_values[r] = row.one_law()
         if p_values[r] < _LEVEL and not (skip is not None and skip[r]):
-            deviating, heaviness = row.fit(shrinkage, robust)
+            deviating, tails = row.fit(shrinkage, robust)
             if p_values[r] < 0:  # nothing spare to test with: by the likelihood ratio instead
                 p_values[r] = row.likelihood_ratio(fit, deviating)
             if p_values[r] < _LEVEL:
-                fit, degrees[r] = deviating, heaviness
-                S[r][own if used is None else np.ix_(own, own)] = fit.variance * (
-                    row.basis @ fit.T @ row.basis.T
-                )
+                fit, degrees[r] = deviating, tails
+                S[r] = fit.variance * (row.basis @ fit.T @ row.basis.T)
         variances[r] = fit.variance
+        found = row.columns @ fit.theta
         if known is not None and given:
             theta[r] = known[r]
+        elif stated is not None:
+            theta[r] = stated.theta[r] + law @ found
         else:
-            theta[r, own] = row.columns @ fit.theta
+            theta[r, own] = found
     S = (S + S.transpose(0, 2, 1)) / 2
     return Deviations(theta, S, variances, degrees, np.abs(p_values), len(some))
 
@@ -190,6 +197,7 @@ class _Row:
         rss: float,
         sizes: Array,
         spare: Array,
+        prior: Array | None = None,
     ) -> None:
         # What no machine has shown cannot be seen to deviate; in these directions ΣR_iᵀR_i = N I.
         self.turned, self.basis = turned, basis
@@ -204,6 +212,9 @@ class _Row:
         self.floor = max(_NOISELESS**2 * size, float(np.finfo(float).tiny))
         # From a T too large Fisher's steps are those of EM; from one too small they overshoot.
         self.large = 1e2
+        self.prior = np.zeros((basis.shape[1],) * 2) if prior is None else prior
+        if self.within > 0:
+            self.prior = max(rss / self.within, self.floor) * self.prior  # of T = S / σ²
 
     @property
     def variance_of_known(self) -> float:
@@ -229,9 +240,13 @@ class _Row:
         """T by restricted maximum likelihood, and the degrees of its tails."""
         ones = np.ones(len(self.f))
         degrees = np.inf
-        at = gaussian = self._maximise(self.large * np.eye(self.basis.shape[1]), ones, shrinkage)
+        eye = np.eye(self.basis.shape[1])
+        start: Array = self.large * eye
+        if self.prior.any():  # which says what is too large
+            start = np.linalg.solve(eye / self.large + self.prior, eye)
+        at = gaussian = self._maximise(start, ones, shrinkage)
         for _ in range(_ROUNDS if robust else 0):
-            before, (degrees, factor) = degrees, _heaviness(*self._spectra(at))
+            before, (degrees, factor) = degrees, heaviness(*self._spectra(at))
             if degrees == before:
                 break
             at = self._reweight(at._replace(T=at.T * factor), degrees, shrinkage)
@@ -248,7 +263,7 @@ class _Row:
         """EM for the Student distribution, its weights relative to their mean (van Dyk 1997)."""
         weights = np.ones(len(self.f))
         for _ in range(_PASSES):
-            before, weights = weights, _student(*self._spectra(at), degrees)[1]
+            before, weights = weights, student(*self._spectra(at), degrees)[1]
             weights /= weights.mean()
             at = self._maximise(at.T, weights, shrinkage, passes=1)
             if np.abs(np.log(weights / before)).max() < _SETTLED:
@@ -256,7 +271,7 @@ class _Row:
         return at
 
     def _spectra(self, at: _Fit) -> tuple[Array, Array]:
-        return _spectra(self.turned @ square_root(at.T), at.residuals / np.sqrt(at.variance))
+        return spectra(self.turned @ square_root(at.T), at.residuals / np.sqrt(at.variance))
 
     def likelihood_ratio(self, one_law: _Fit, fit: _Fit) -> float:
         """The p-value of S = 0 by the likelihood ratio.
@@ -271,14 +286,20 @@ class _Row:
         """Fisher scoring over positive definite T, halving a step that does not gain."""
 
         def objective(at: _Fit) -> float:
-            return at.minus_2_log_likelihood - shrinkage * log_det(at.T)
+            prior = float((self.prior * at.T).sum()) - log_det(at.T)
+            return at.minus_2_log_likelihood + shrinkage * prior
 
         at = self._pass(T, weights, shrinkage)
         for _ in range(passes):
             root = at.U @ square_root(at.T)
             here = root @ root.T  # not U T Uᵀ, in which sizes that differ much cancel
             try:
-                step = least_quadratic(here, at.g, at.H, shrinkage) - here
+                g = at.g
+                if self.prior.any():
+                    g = g + shrinkage * np.linalg.solve(
+                        at.U.T, np.linalg.solve(at.U.T, self.prior).T
+                    )
+                step = least_quadratic(here, g, at.H, shrinkage) - here
             except np.linalg.LinAlgError:  # singular within rounding: single rows, fitted exactly
                 return at
             decrement = float(step.ravel() @ at.H @ step.ravel())
@@ -346,40 +367,16 @@ def _directions(rows: Array) -> Array:
     return np.asarray(turn[: len(s)][keep].T / s[keep] / sizes[:, None])
 
 
-def _spectra(root: Array, f: Array) -> tuple[Array, Array]:
-    """M = P (1 + λ) Pᵀ for M = I + root rootᵀ: λ (N, q), and Pᵀf."""
-    lam, P = np.linalg.eigh(root @ root.transpose(0, 2, 1))
-    return np.maximum(lam, 0), np.einsum("nij,ni->nj", P, f)
+def _turned(R: Array, reach: Array) -> tuple[Array, Array, Array]:
+    """R in coordinates within reach, these coordinates, and P⁻¹ there if P = reach reachᵀ."""
+    directions = _directions(R @ reach) * np.sqrt(len(R))
+    basis = reach @ directions
+    return R @ basis, basis, directions.T @ directions
 
 
-def _student(lam: Array, z: Array, degrees: float) -> tuple[Array, Array]:
-    """log L of each machine, and E[w], for a weight w ~ Γ(degrees/2, degrees/2)."""
-    half = degrees / 2
-    spacing = np.gradient(np.log(_NODES)) * -1
-    prior = half * (np.log(_NODES) - _NODES) + np.log(spacing)
-    prior -= np.log(np.exp(prior).sum())
-    logs = np.empty((len(_NODES), len(z)))
-    for node, w in enumerate(_NODES):
-        size = 1 + lam / w
-        logs[node] = prior[node] - (np.log(size) + np.square(z) / size).sum(1) / 2
-    most = logs.max(0)
-    shares = np.exp(logs - most)
-    return most + np.log(shares.sum(0)), (_NODES @ shares) / shares.sum(0)
-
-
-def _heaviness(lam: Array, z: Array) -> tuple[float, float]:
-    """The degrees under which the residuals are likeliest, and by what factor T then changes."""
-    few = slice(None, None, max(1, len(lam) // 500))
-    lam, z = lam[few], z[few]
-    factors = np.exp2(np.arange(-4.0, 1.25, 0.5))
-
-    def gaussian(c: float) -> float:
-        size = 1 + c * lam
-        return float(-(np.log(size) + np.square(z) / size).sum() / 2)
-
-    best = (max(gaussian(c) for c in factors) + _HEAVIER / 2, np.inf, 1.0)
-    for degrees in _DEGREES:
-        for c in factors:
-            value = float(_student(c * lam, z, degrees)[0].sum())
-            best = max(best, (value, degrees, float(c)))
-    return best[1], best[2]
+def _reach(maps: Array, law: Array) -> Array:
+    """A root (y, k) of the mean over machines of GᵀPG, P = law lawᵀ, its columns independent."""
+    rows = np.linalg.qr((law.T @ maps).reshape(-1, maps.shape[2]), mode="r") / np.sqrt(len(maps))
+    sizes = np.sqrt(np.square(rows).sum(0))
+    _, s, turn = np.linalg.svd(rows / np.where(sizes > 0, sizes, 1.0), full_matrices=False)
+    return np.asarray(sizes[:, None] * (turn.T * s)[:, s > _RANK * s[0]])

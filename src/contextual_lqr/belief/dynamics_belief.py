@@ -151,6 +151,28 @@ class DynamicsBelief(MachineBelief):
         """
         return self._drawn(n, rng, stretch)[0]
 
+    def _drawn(
+        self, n: int, rng: np.random.Generator, stretch: float | Float[Array, " n"]
+    ) -> tuple[Array, Array]:
+        assert self.dynamics is not None
+        if not self.dynamics.shared:
+            return super()._drawn(n, rng, stretch)
+        # One vector of unknowns for all rows: that of the first, in the places of each.
+        *batch, d, width = self.mean.shape
+        p = width // d
+        first = MachineBelief(
+            self.mean[..., :1, :p],
+            self.covariances[..., :1, :p, :p],
+            self.noise[:1, :1],
+            self.degrees[..., :1],
+        )
+        pi, noise = first._drawn(n, rng, stretch)
+        theta = np.zeros((n, *batch, d, width))
+        for r in range(d):
+            theta[..., r, r * p : (r + 1) * p] = pi[..., 0, :]
+        scale = noise / np.where(first.noise > 0, first.noise, 1.0)
+        return theta, scale * self.noise
+
     @property
     def system(self) -> LinearSystem:
         """Refused: there is no [A, B]."""

@@ -3,8 +3,7 @@
 Every step of every episode is one row of a linear regression, x' = Θ z + w with z = G [x; u] or, of
 dynamics that are not linear, z = φ(context, x, u). All that the rows say is held in one triangular
 factor (`regression.py`), found by QR and never by forming zzᵀ; so the data of two sites merge by QR
-of the one factor on top of the other. What each machine has shown is kept apart as well
-(`fleet_machines.py`).
+of the one factor on top of the other. What each machine shows is kept apart, `fleet_machines.py`.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ from contextual_lqr.belief.regression import as_known_rows, as_noise_level, as_r
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context import ContextMap, Dynamics, Schedule
-from contextual_lqr.context.dynamics import used_entries
+from contextual_lqr.context.dynamics import require_rows_apart, used_entries
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import Trajectory
 
@@ -76,6 +75,7 @@ class FleetData(PooledRows, Locked):
             f"noise_level must be a number, or one for each of {d} states, not {levels} of them",
         )
         self.known: Mapping[int, Array] = as_known_rows(known, context_map.shape) if known else {}
+        require_rows_apart(context_map, self.known)
         self.scales = None if scales is None else as_scales(scales, context_map.shape)
         self.given_prior = prior
         if prior is not None:

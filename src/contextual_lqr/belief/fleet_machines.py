@@ -15,6 +15,7 @@ from contextual_lqr.belief.factors import triangle
 from contextual_lqr.belief.machine_store import MachineStore
 from contextual_lqr.belief.population import Population
 from contextual_lqr.belief.prior import Prior
+from contextual_lqr.belief.shared_unknowns import SharedUnknowns
 from contextual_lqr.belief.step_table import StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, Dynamics
@@ -137,17 +138,36 @@ class FleetMachines:
         known: Mapping[int, Array],
         ridge: Float[Array, " p"],
         prior: Prior | None,
+        stated: bool,
+        shared: SharedUnknowns | None = None,
     ) -> Population | None:
-        """The fleet as machines that deviate from its law, if there are any."""
+        """The fleet as machines that deviate from its law, if there are any.
+
+        `stated`: the prior was given, and does not follow from scales. `shared`: how the rows of Θ
+        share their unknowns, if they do.
+        """
         if (
             self._population is None
             and self.store is not None
             and (self.store.rows or self.changing is not None)
         ):
             factors = self.store.regressions(context_map)
+            if shared is not None:
+                assert prior is not None  # at least that entries are 0
+                said = "a context that changes during an episode does not go with shared unknowns"
+                require(self.changing is None, said)
+                self._population = shared.population(factors, self.given, prior, stated)
+                return self._population
             changing = None if self.changing is None else self.changing.reduced()
             self._population = Population.of(
-                factors, known, ridge, self.given, prior, changing, used=used_entries(context_map)
+                factors,
+                known,
+                ridge,
+                self.given,
+                prior,
+                changing,
+                used=used_entries(context_map),
+                stated=stated,
             )
         return self._population
 

@@ -66,13 +66,15 @@ class Population:
         changing: MachineRows | None = None,
         *,
         used: Bool[Array, "d p"] | None = None,
+        stated: bool = False,
         robust: bool = True,
     ) -> Population:
         """Estimate the deviations, unless they are given, and the law that they leave.
 
         The law has a ridge, or a prior if that is `informed`. `changing` are machines whose context
         changes: they are part of the law, not of what is said of single machines. `robust` sets
-        aside machines far beyond the others. `used`: entries of Θ that are not known to be 0.
+        aside machines far beyond the others. `used`: entries of Θ that are not known to be 0. What
+        is `informed` may be `stated`, by somebody who knows machines, and not follow from scales.
         """
         p, y, d = *factors.maps.shape[1:], factors.F.shape[2]
         N = len(factors) + (0 if changing is None else len(changing))
@@ -85,7 +87,14 @@ class Population:
         # certificates/misspecification.py; to estimate how would be to learn it after all.
         skip = np.isin(np.arange(d), list(known))
         found = estimate_deviations(
-            factors, changing, known=rows, skip=skip, used=used, robust=robust, shrinkage=prior
+            factors,
+            changing,
+            known=rows,
+            skip=skip,
+            used=used,
+            stated=informed if stated and len(factors) else None,
+            robust=robust,
+            shrinkage=prior,
         )
         S = found.covariances if given is None else given
         found = replace(found, covariances=S)

@@ -42,11 +42,15 @@ class Dynamics(ContextMap):
     used : array, (d, p), or None
         Which features each state's own row of Θ has; the other entries are known to be 0. None if
         all rows have all of them.
+    shared : bool
+        Whether the unknowns are the same for all states: then Θ has one vector, in each row's
+        places.
     """
 
     state_names: tuple[str, ...] = field(init=False)
     input_names: tuple[str, ...] = field(init=False)
     used: Bool[Array, "d p"] | None = field(init=False, default=None)
+    shared: bool = field(init=False, default=False)
 
     @property
     @abstractmethod
@@ -211,6 +215,14 @@ def require_linear(context_map: ContextMap, what: str) -> None:
     require(
         not isinstance(context_map, Dynamics),
         f"{what} is for linear machines, x' = A x + B u; these have dynamics, x' = Θ φ(c, x, u)",
+    )
+
+
+def require_rows_apart(context_map: ContextMap, known: Mapping[int, Array]) -> None:
+    """Refuse known rows where all rows of Θ have the same unknowns."""
+    require(
+        not (known and isinstance(context_map, Dynamics) and context_map.shared),
+        "the unknowns of these dynamics are shared, so that no row of Θ is known by itself",
     )
 
 

@@ -34,6 +34,9 @@ class FunctionDynamics(Dynamics):
     scales : array_like, (d+m,), optional
         The typical sizes of states and inputs, by which differences step. Without it a step is in
         proportion to the largest value in the batch, or to 1 where all are 0.
+    shared : bool
+        Whether the p unknowns are the same for all states, as masses and frictions are, so that
+        x' = φ π with φ (..., d, p). Without it each state has p unknowns of its own.
     bounds, allow_outside
         As for `ContextMap`; without bounds, a context is whatever the function takes.
 
@@ -68,6 +71,7 @@ class FunctionDynamics(Dynamics):
         jacobian: Callable[..., Any] | None = None,
         *,
         scales: Any = None,
+        shared: bool = False,
         bounds: Mapping[str, Any] | None = None,
         allow_outside: bool = False,
     ) -> None:
@@ -87,6 +91,7 @@ class FunctionDynamics(Dynamics):
             function=function,
             jacobian_function=jacobian,
             scales=scales,
+            shared=bool(shared),
             state_names=names[0],
             input_names=names[1],
         )
@@ -181,6 +186,8 @@ class FunctionDynamics(Dynamics):
         ):
             wanted = "(..., p) or (..., d, p)" if not last else "(..., p, d+m) or (..., d, p, d+m)"
             raise InputError(f"{whose} must give {wanted}, but {sizes} gave {found.shape}")
+        if self.shared and len(own) == 1:
+            raise InputError(f"{whose} must give (..., d, p), as its unknowns are shared by states")
         if own != self._seen.setdefault("features", own):
             before = self._seen["features"]
             raise InputError(f"{whose} gives features {own} {sizes}, but {before} before")
@@ -196,6 +203,7 @@ class FunctionDynamics(Dynamics):
             "function": self.function,
             "jacobian": self.jacobian_function,
             "scales": self.scales,
+            "shared": self.shared,
             "states": list(self.state_names),
             "inputs": list(self.input_names),
         }
