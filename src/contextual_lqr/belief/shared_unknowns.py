@@ -130,6 +130,7 @@ class SharedUnknowns:
             np.repeat(found.degrees, self.d),
             {},
             found.machines,
+            found.given,
             unknowns=self,
             one=found,
         )

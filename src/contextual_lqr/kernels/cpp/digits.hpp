@@ -68,8 +68,8 @@ template <class L, class D, class M> class Digits {
     const D d;
     const M m;
     typename L::V *carried = nullptr;  // r, and r of the step after
-    Matrix<L> sizes, scratch;         // [q, r], and 1 / [q, r]
-    E lost{}, t{}, limit{}, reach{};  // reach: 2 (1 + b) if A and B change, else zero
+    Matrix<L> sizes, scratch;          // [q, r], and 1 / [q, r]
+    E lost{}, t{}, limit{}, reach{};   // reach: 2 (1 + b) if A and B change, else zero
     Flags unproven{};
     bool provable = false;  // by q and r
     int k = 0;              // the entry that is watched

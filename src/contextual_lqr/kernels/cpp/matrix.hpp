@@ -123,11 +123,13 @@ INLINE void tile(int apart, int width, int inner, typename L::V *C, const typena
     typename L::V sum[TR][TC];
     for (int r = 0; r < TR; ++r)
         for (int c = 0; c < TC; ++c)
-            if (!HALF || c >= r) sum[r][c] = base ? base[(i + r) * width + j + c] : zero_vector<L>();
+            if (!HALF || c >= r)
+                sum[r][c] = base ? base[(i + r) * width + j + c] : zero_vector<L>();
     for (int k = 0; k < inner; ++k)
         for (int r = 0; r < TR; ++r)
             for (int c = 0; c < TC; ++c)
-                if (!HALF || c >= r) sum[r][c] += X[PLAIN ? r * apart + k : k * apart + r] * Y[k * width + j + c];
+                if (!HALF || c >= r)
+                    sum[r][c] += X[PLAIN ? r * apart + k : k * apart + r] * Y[k * width + j + c];
     for (int r = 0; r < TR; ++r)
         for (int c = 0; c < TC; ++c)
             if (!HALF || c >= r) C[(i + r) * width + j + c] = sum[r][c];

@@ -40,7 +40,7 @@ template <class L, class D, class M> class Recursion {
     static constexpr bool SMALL = L::MEMBERS > 1;
     const bool keep_P = (problem.values.data && SMALL) || gradient;
     // One policy and one cost for many small systems: Q + KᵀRK, the same for all, then stands for Q.
-    const bool folded = SMALL && problem.batch > L::MEMBERS && problem.policy.data &&
+    const bool folded = SMALL && problem.batch > L::MEMBERS &&problem.policy.data &&
                         !problem.policy.step && !problem.Q.step && !problem.R.step &&
                         !problem.N.data && !uncertain;
     const bool keep_K = problem.gains.data || gradient || folded;
