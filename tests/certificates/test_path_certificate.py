@@ -9,21 +9,30 @@ from numpy import ndarray as Array
 import contextual_lqr as clqr
 
 STEPS, NOISE = 40, 1e-3
-PENDULUM = clqr.FeatureDynamics(
-    ["angle", "speed", "sin(angle)/length", "torque/(mass*length**2)"],
-    states=["angle", "speed"],
-    inputs=["torque"],
-    bounds={"mass": (0.8, 1.2), "length": (0.8, 1.2)},
-)
+
+
+def pendulum(**options: Any) -> clqr.FeatureDynamics:
+    return clqr.FeatureDynamics(
+        ["angle", "speed", "sin(angle)/length", "torque/(mass*length**2)"],
+        states=["angle", "speed"],
+        inputs=["torque"],
+        bounds={"mass": (0.8, 1.2), "length": (0.8, 1.2)},
+        **options,
+    )
+
+
+PENDULUM = pendulum()
 THETA = np.array([[1.0, 0.1, 0.0, 0.0], [0.0, 1.0, 0.981, 0.1]])
 COST = clqr.TargetCost([np.diag([1.0, 0.1])] * (STEPS + 1), [[[0.01]]] * STEPS, angles=[0])
 NEW = {"mass": 1.0, "length": 1.0}
 
 
-def learnt(reach: float, torque: float, episodes: int = 4) -> clqr.Decoder:
+def learnt(
+    reach: float, torque: float, episodes: int = 4, dynamics: clqr.FeatureDynamics = PENDULUM
+) -> clqr.Decoder:
     """From episodes that begin within `reach` of hanging, and are short enough to stay there."""
     rng = np.random.default_rng(0)
-    decoder = clqr.Decoder(PENDULUM, noise_level=NOISE)
+    decoder = clqr.Decoder(dynamics, noise_level=NOISE)
     for _ in range(episodes):
         context = {name: float(rng.uniform(0.8, 1.2)) for name in ("mass", "length")}
         x, u = [np.array([np.pi + rng.uniform(-reach, reach), 0.0])], []
@@ -86,3 +95,19 @@ def test_many_are_those_of_each() -> None:
     many = clqr.certify_many(decoder, contexts, COST, [3.0, 0.0], input_bounds=(-6, 6), draws=8)
     one = clqr.certify(decoder, contexts[1], COST, [3.0, 0.0], input_bounds=(-6, 6), draws=8)
     assert many[1].predicted_cost == one.predicted_cost
+
+
+def test_outside_its_bounds_a_context_is_caution_at_most() -> None:
+    decoder = learnt(3.0, 6.0, dynamics=pendulum(allow_outside=True))
+    found = clqr.certify(decoder, {**NEW, "mass": 1.25}, COST, [2.5, 0.0], draws=24)
+    assert found.verdict == "caution"
+    assert "mass" in found.reason
+    assert "0.8 to 1.2" in found.reason
+
+
+def test_a_noise_that_is_given_widens_what_it_may_cost() -> None:
+    decoder = learnt(3.0, 6.0)
+    quiet, loud = (
+        certified(decoder, [2.5, 0.0], noise=level**2 * np.eye(2)) for level in (NOISE, 50 * NOISE)
+    )
+    assert np.ptp(loud.interval) > 3 * np.ptp(quiet.interval)

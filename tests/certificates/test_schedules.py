@@ -148,3 +148,11 @@ def test_a_car_that_accelerates_is_steered_as_by_who_knows_it() -> None:
     )
     assert along < 0.01
     assert stays > along + 0.005
+
+
+def test_a_belief_along_a_schedule_shows_itself_and_takes_a_noise_that_is_known() -> None:
+    belief = learnt(3).schedule({"mass": np.linspace(1, 4, 6)})
+    assert repr(belief).startswith("<ScheduleBelief: states 2, inputs 1, steps 6, largest dev")
+    quiet = belief.with_noise(np.diag([1e-6, 4e-6]))
+    np.testing.assert_array_equal(quiet.noise, np.diag([1e-6, 4e-6]))
+    np.testing.assert_array_equal(quiet.mean, belief.mean)

@@ -259,3 +259,10 @@ def test_a_ring_of_states_that_costs_nothing_is_judged_by_whether_it_grows(
     system = LinearSystem(ring, np.eye(size)[:, :1])
     cost = StationaryCost(weights[0], np.eye(1))
     assert solve(system, cost).solved == stable
+
+
+def test_a_constant_solution_shows_itself() -> None:
+    cost, stays = StationaryCost(np.eye(1), [[1.0]]), LinearSystem([[1.0]], [[1.0]])
+    assert "status solved" in repr(solve(stays, cost))
+    both = LinearSystem([[[1.0]], [[2.0]]], [[[1.0]], [[0.0]]])  # the second cannot be held
+    assert "1 of 2 solved" in repr(solve(both, cost))

@@ -8,6 +8,7 @@ import pytest
 from numpy import ndarray as Array
 
 import contextual_lqr as clqr
+from contextual_lqr.fleets import pendulum_swing_up
 
 STEPS = 40
 PENDULUM = clqr.FeatureDynamics(
@@ -108,3 +109,47 @@ def test_what_is_for_linear_machines_is_refused() -> None:
         made(incumbent=np.zeros((1, 2)))
     with pytest.raises(clqr.InputError, match="about 0"):
         clqr.Agent(clqr.FeatureContext(["1"]), COST, START)
+
+
+def test_step_by_step_it_begins_with_nothing_known() -> None:
+    agent, rng, context = made(), np.random.default_rng(5), {"mass": 1.0, "length": 1.0}
+    with agent.episode(context, adapt="step") as episode:
+        x, inputs = START, []
+        for _ in range(10):
+            inputs.append(episode.act(x))
+            x = step(context, x, inputs[-1], rng)
+            episode.observe(x)
+    assert np.std(inputs) > 0.5  # which excites whatever there is
+    assert np.abs(inputs).max() <= 6
+
+
+def test_where_inputs_have_no_limits_the_cost_says_how_large_they_may_be() -> None:
+    sizes = []
+    for scale in (1.0, 100.0):  # of inputs
+        cost = clqr.TargetCost(COST.Q, COST.R / scale**2, angles=[0])
+        agent = clqr.Agent(PENDULUM, cost, START, SMALL, noise_level=1e-3, seed=1)
+        plan = agent.ask({"mass": 1.0, "length": 1.0})
+        sizes.append(np.array([plan.input(t, START) for t in range(STEPS)]))
+    np.testing.assert_allclose(sizes[1], 100 * sizes[0], rtol=1e-12)
+    paid = np.pi**2 / np.square(sizes[0]).max() / 0.01
+    assert 90 < paid < 1000  # at most a tenth of what costs as much as the start
+
+
+def test_states_that_must_not_be_left_refuse_a_swing() -> None:
+    rng, context = np.random.default_rng(6), {"mass": 1.0, "length": 1.0}
+    careful = clqr.Cautious(draws=8, stress=4, aversions=(1.0,), state_limit=(4.0, 0.5))
+    agent = made(careful)
+    agent.tell(context, played(made().ask(context), context, rng))
+    plan = agent.ask(context)
+    assert plan.diagnostics["path"] == "idle"  # faster than 0.5 rad/s it would have to be
+    assert plan.diagnostics["refused"] == len(careful.aversions) + 1  # and what does not hedge
+
+
+def test_a_simulated_fleet_teaches_step_by_step() -> None:
+    fleet = pendulum_swing_up(horizon=12)
+    agent, rng = fleet.agent(seed=0), np.random.default_rng(0)
+    run = fleet.teach(agent, fleet.sample_context(rng), rng, adapt="step")
+    assert run.states.shape == (12, 2)
+    assert agent.decoder.rows == 11
+    low, high = fleet.input_bounds
+    assert ((low <= run.inputs) & (run.inputs <= high)).all()

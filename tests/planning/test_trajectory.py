@@ -170,6 +170,39 @@ def test_a_function_plans_as_its_expressions_do() -> None:
     np.testing.assert_allclose(one.inputs, two.inputs, atol=1e-5)
 
 
+def test_functions_of_several_machines_are_asked_for_each_machine() -> None:
+    contexts = [{"mass": 1.2, "length": 0.8}, {"mass": 0.9, "length": 1.1}]
+    own = clqr.FunctionDynamics(features, ["angle", "speed"], ["torque"])
+    own.features(CONTEXT, [0.0, 0.0], [0.0])
+    options: Any = {"input_bounds": (-8, 8), "iterations": 15}
+    one, two = (
+        clqr.solve_trajectory(
+            clqr.DynamicsBelief.known(map_, contexts, np.array([THETA] * 2)),
+            upright(12),
+            [0.5, 0.0],
+            **options,
+        )
+        for map_ in (own, PENDULUM)
+    )
+    np.testing.assert_allclose(one.inputs, two.inputs, atol=1e-5)
+    assert not np.allclose(one.inputs[0], one.inputs[1])
+
+
+def test_a_path_that_leaves_where_a_function_has_values_is_no_path() -> None:
+    def draining(context: Any, x: Array, u: Array) -> Array:
+        if (x < 0).any():
+            raise ValueError("an empty tank")
+        return np.stack([np.sqrt(x[..., 0]), u[..., 0]], -1)
+
+    tanks = clqr.FunctionDynamics(draining, ["level"], ["inflow"])
+    tanks.features({}, [1.0], [0.0])
+    cost = clqr.QuadraticCost([np.eye(1)] * 7, [np.eye(1)] * 6)
+    for theta, fits in (([[0.9, 1.0]], True), ([[-1.0, 1.0]], False)):
+        machines = clqr.DynamicsBelief.known(tanks, [{}, {}], np.array([theta] * 2))
+        path = clqr.solve_trajectory(machines, cost, [[2.0], [3.0]])
+        assert np.isfinite(path.cost).all() == fits
+
+
 def test_members_are_solved_as_if_alone() -> None:
     rng = np.random.default_rng(4)
     contexts = [{"mass": m, "length": s} for m, s in rng.uniform(0.8, 1.3, (3, 2))]
