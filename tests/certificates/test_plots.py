@@ -21,6 +21,7 @@ from contextual_lqr import (
     plot_certificates,
     plot_closed_loop,
     plot_decoder,
+    plot_tradeoff,
 )
 from contextual_lqr.errors import MissingExtraError
 from fleet_play import small_fleet, taught
@@ -131,3 +132,14 @@ def test_a_backtest_shows_every_machine_and_amount_of_own_data() -> None:
     assert amounts.lines[0].get_ydata()[1] == found.few_shot[0].median_excess
     (alone,) = plot_backtest(backtest(decoder, cost, [1.0, 0.0]), figure=Figure())
     assert alone.get_xscale() == "log"
+
+
+def test_a_tradeoff_is_drawn_for_the_machine_and_over_the_belief(learnt: Decoder) -> None:
+    (ax,) = plot_tradeoff(
+        learnt, {"gain": 1.0}, FLEET.cost, FLEET.start, factors=[0.1, 1, 10], draws=20
+    )
+    assert ax.get_xlabel()
+    assert ax.get_ylabel()
+    assert "gain" in ax.figure.get_suptitle()  # type: ignore[union-attr]
+    lines = [line for line in ax.lines if len(line.get_xdata()) == 3]
+    assert lines

@@ -9,6 +9,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from command import command
 from contextual_lqr import cli
 from contextual_lqr.cli import app
 from contextual_lqr.data import TEMPLATE, FittedFleet
@@ -23,15 +24,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write(cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=20), Path("a.csv"))
     write(cart_rows([1.0, 1.5, 2.5, 3.5, 4.0], 1, steps=20, first=50), Path("b.parquet"))
     return tmp_path
-
-
-def command(*arguments: str) -> int:
-    """In this process, which is quicker; `main` adds but the sentence."""
-    try:
-        app(arguments)
-    except SystemExit as left:
-        return int(left.code or 0)
-    return 0
 
 
 def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
-from test_cli_logs import command
 
+from command import command
 from contextual_lqr.data import FittedFleet, FleetDescription, describe_table, survey_logs
 from contextual_lqr.errors import InputError
 from fleet_logs import cart_rows, write
@@ -202,3 +202,13 @@ def test_a_survey_tells_what_is_wrong_with_sensors_and_loops(tmp_path: Path) -> 
     assert by_name(log(feedback=True))["force"].free < 1e-6  # type: ignore[attr-defined]
     coarse = by_name(log(grid=0.25))["position"].resolution  # type: ignore[attr-defined]
     assert abs(coarse - 0.25) < 1e-9
+
+
+def test_the_page_shows_how_long_a_history_must_be(folder: Path) -> None:
+    rows = cart_rows([0.7, 1.3, 2.0, 3.1, 4.4], steps=40).drop("velocity")
+    write(rows, folder / "log.csv")
+    Path("fleet.toml").write_text(describe_table("log.csv"))
+    assert command("check", "fleet.toml", "log.csv", "-o", "check.html") == 0
+    page = Path("check.html").read_text()
+    assert "by how many outputs the state holds" in page
+    assert page.count("data:image/svg+xml") == 2

@@ -10,8 +10,9 @@ import polars as pl
 import pytest
 from numpy.random import default_rng
 
-from command import COMMAND, run
+from command import COMMAND, command, run
 from contextual_lqr import InputError, certify
+from contextual_lqr.cli.backtest import backtest
 from contextual_lqr.cli.design import design
 from contextual_lqr.cli.simulate import simulate
 from contextual_lqr.data import TEMPLATE, FittedFleet, FleetDescription, fit
@@ -130,9 +131,9 @@ def test_simulate_for_a_label(fleet: Path, capsys: pytest.CaptureFixture[str]) -
     ],
 )
 def test_labels_that_are_refused(fleet: Path, options: dict, said: str) -> None:
-    for command in (design, simulate):
+    for called in (design, simulate):
         with pytest.raises(InputError, match=said):
-            command(fleet, **options)
+            called(fleet, **options)
 
 
 def test_a_label_and_a_table_are_one_too_many(fleet: Path, tmp_path: Path) -> None:
@@ -146,3 +147,19 @@ def test_logs_without_labels_name_no_machine(tmp_path: Path) -> None:
     fit(FleetDescription.parse(TEMPLATE), log).save(tmp_path / "fleet.decoder")
     with pytest.raises(InputError, match="the logs name no machines"):
         design(tmp_path / "fleet.decoder", machine="cart 3")
+
+
+@pytest.mark.parametrize("own", [[], ["--own", "4", "--own", "8"]])
+def test_a_backtest_is_a_table_and_a_figure(fleet: Path, tmp_path: Path, own: list[str]) -> None:
+    figure = tmp_path / "backtest.svg"
+    assert command("backtest", str(fleet), "-o", str(figure), *own) == 0
+    assert figure.read_text().startswith("<?xml")
+    with pytest.raises(InputError, match=r"a figure is \.png, \.svg or \.pdf"):
+        backtest(fleet, output=tmp_path / "backtest.txt")
+
+
+def test_of_one_machine_there_is_no_backtest(tmp_path: Path) -> None:
+    log = write(cart_rows([1.0], steps=STEPS), tmp_path / "log.parquet")
+    fit(FleetDescription.parse(TEMPLATE), [log], alarm=False).save(tmp_path / "one.decoder")
+    with pytest.raises(InputError, match="fewer than two machines"):
+        backtest(tmp_path / "one.decoder")

@@ -10,6 +10,7 @@ import pytest
 from command import COMMAND, run
 from contextual_lqr import InputError
 from contextual_lqr.data import DescriptionError, FittedFleet, FleetDescription, fit
+from contextual_lqr.data.designing import retuned
 from fleet_logs import CARTS, cart_rows, write
 
 ENDLESS = CARTS.replace("horizon = 30", "# horizon = 30")
@@ -104,3 +105,30 @@ def test_what_no_input_can_hold_is_not_to_be_used(decoder: Path) -> None:
         COMMAND, "design", decoder, "--context", "mass=2", "--horizon", "9", "--integral", "x"
     )
     assert "--integral is for machines that run on and on" in done.stderr
+
+
+def test_the_terminal_says_where_the_machine_will_rest(decoder: Path) -> None:
+    done = run(COMMAND, "design", decoder, "--quick", "--context", "mass=2")
+    assert (done.returncode, done.stderr) == (0, "")
+    said = " ".join(done.stdout.split())
+    assert "u = u0 + K [x - x0; q]: x0 is 1, 0, u0 -0.00" in said
+    assert ", q the integrals." in said
+    plain = run(COMMAND, "design", decoder, "--quick", "--context", "mass=2", "--integral", "none")
+    assert "u = u0 + K (x - x0): x0 is 1, 0" in " ".join(plain.stdout.split())
+
+
+def test_an_episode_is_given_another_target_in_python() -> None:
+    text = CARTS.replace("[inputs]", "one = { constant = true }\n[inputs]")
+    task = FleetDescription.parse(text)
+    held = retuned(task, target={"position": 2.0})
+    np.testing.assert_array_equal(held.targets, [[2.0, 0.0, 0.0]] * 30)
+    path = np.linspace(0, 1, 4)[:, None] * [1.0, 0.0, 0.0]
+    followed = retuned(task, target=path, horizon=6)
+    np.testing.assert_array_equal(followed.targets[:4], path)
+    np.testing.assert_array_equal(followed.targets[4:], [path[-1]] * 2)  # the last row is held
+    with pytest.raises(InputError, match="a target is for states: position, velocity"):
+        retuned(task, target={"one": 2.0})
+    with pytest.raises(InputError, match="needs a state that is always 1"):
+        retuned(FleetDescription.parse(CARTS), target={"position": 2.0})
+    with pytest.raises(InputError, match="a row a step needs a horizon"):
+        retuned(FleetDescription.parse(ENDLESS), target=path)

@@ -412,3 +412,36 @@ def test_rows_of_machines_in_turns_are_sorted_by_time(tmp_path: Path) -> None:
     for name, frame in (("mixed.csv", mixed), ("shuffled.csv", shuffled)):
         done = fit(described(CLOCK), write(frame, tmp_path / name), sort=True, alarm=False)
         np.testing.assert_allclose(done.decoder.estimate, plain, rtol=1e-10, atol=1e-12)
+
+
+def test_times_of_day_and_dates_are_time_stamps(tmp_path: Path) -> None:
+    seconds = timed(named=True)["t"]
+    frame = timed(named=True).with_columns(ROWS["episode"])
+    of_day = frame.with_columns((seconds * 1e9).round().cast(pl.Int64).cast(pl.Time).alias("t"))
+    log = write(of_day, tmp_path / "day.parquet")
+    plain = estimate(DESCRIPTION, write(ROWS, tmp_path / "plain.parquet"))
+    done = fit(described(CLOCK), log, alarm=False)
+    np.testing.assert_allclose(done.decoder.estimate, plain, rtol=1e-12, atol=1e-14)
+    days = [datetime.date(2026, 5, 1) + datetime.timedelta(days=i) for i in range(len(ROWS))]
+    dates = write(frame.with_columns(t=pl.Series(days)), tmp_path / "dates.parquet")
+    daily = CLOCK.replace("0.1", "86400")
+    assert check_logs(described(daily), dates).transitions == 190
+    odd = write(frame.with_columns(t=pl.lit(True)), tmp_path / "odd.parquet")
+    with pytest.raises(InputError, match="the column 't' must hold time stamps, not Boolean"):
+        check_logs(described(CLOCK), odd)
+
+
+def test_what_clocks_say_of_several_files_is_added_up(tmp_path: Path) -> None:
+    times = timed()["t"].to_numpy() + 0.005 * np.random.default_rng(0).uniform(-1, 1, len(ROWS))
+    logs = [
+        write(timed(times).with_columns(machine=pl.lit(name)), tmp_path / f"{name}.csv")
+        for name in ("a", "b")
+    ]
+    alone, both = check_logs(described(CLOCK), logs[0]), check_logs(described(CLOCK), logs)
+    one, two = alone.tables.time, both.tables.time
+    assert one is not None
+    assert two is not None
+    assert (two.gaps, two.intervals) == (2 * one.gaps, 2 * one.intervals)
+    assert two.jitter == pytest.approx(one.jitter)
+    assert two.largest == one.largest > 0
+    assert any("gaps in time, the first in" in said for said in two.sentences())
