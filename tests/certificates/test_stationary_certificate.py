@@ -194,3 +194,14 @@ def test_why_there_is_no_gain_is_said() -> None:
     unseen = certify(learnt(5, 20), {"mass": 2.0}, blind, [0.1, 0.0], draws=4)
     assert unseen.verdict == "do not use"
     assert "not detectable" in unseen.reason
+
+
+def test_a_push_where_a_state_is_always_1_costs_what_the_others_pay() -> None:
+    system, gain = truth(2.0), np.array([[-4.0, -3.0]])
+    (alone,) = push_costs(LinearSystem(system.A[None], system.B[None]), gain[None], COST)
+    A, B = np.eye(3), np.zeros((3, 1))
+    A[1:, 1:], A[2, 0], B[1:] = system.A, 0.7, system.B
+    cost = StationaryCost(np.diag([0, *np.diagonal(COST.Q)]), COST.R, constant=[0])
+    wide = np.concatenate(([[0.5]], gain), 1)
+    (found,) = push_costs(LinearSystem(A[None], B[None]), wide[None], cost)
+    np.testing.assert_allclose(found, [0.0, *alone], rtol=1e-9)

@@ -183,3 +183,31 @@ def test_functions_that_fail_are_told_apart() -> None:
     one.features(None, *moves())
     with pytest.raises(InputError, match=r"but \(1,\) before"):
         one.features(None, *moves(3))
+
+
+def test_a_function_is_tried_within_its_bounds_and_its_features_have_names() -> None:
+    def each(context: Any, x: Array, u: Array) -> Array:
+        return np.stack([x * context["mass"], x], -2)
+
+    own = clqr.FunctionDynamics(each, ["a", "b"], 1, bounds={"mass": (1.0, 2.0)})
+    assert own.shape == (4, 2, 1)
+    assert own.feature_names == tuple(f"feature {j} of {r}" for r in "ab" for j in (1, 2))
+
+    def fails(context: Any, x: Array, u: Array) -> Array:
+        raise ValueError("no value at 1")
+
+    assert clqr.FunctionDynamics(fails, 1, 1, bounds={"mass": (1.0, 2.0)}).shape is None
+
+
+def test_machines_of_whatever_context_are_told_apart() -> None:
+    def features(context: Any, x: Array, u: Array) -> Array:
+        return np.concatenate((x * float(np.sum(context["masses"])), u), -1)
+
+    decoder = clqr.Decoder(clqr.FunctionDynamics(features, 1, 1), noise_level=1e-3)
+    x, u = np.ones((2, 5, 1)), np.arange(8.0).reshape(2, 4, 1)
+    contexts = [{"masses": np.array([1.0, 2.0])}, {"masses": np.array([2.0, 2.0])}]
+    decoder.update_many(contexts, clqr.Trajectory(x, u), machine=["A", "B"])
+    assert decoder.rows == 8
+    with pytest.raises(ContextError, match="something that can be pickled"):
+        decoder.update({"masses": [1.0], "odd": lambda: 1}, clqr.Trajectory(x[0], u[0]))
+    assert decoder.rows == 8  # nothing is half taken in

@@ -22,7 +22,7 @@ from contextual_lqr import (
     Trajectory,
     trajectory_cost,
 )
-from contextual_lqr.envs import IDS, FleetEnv, OutputHistoryEnv, rollout
+from contextual_lqr.envs import IDS, DynamicsEnv, FleetEnv, OutputHistoryEnv, rollout
 from contextual_lqr.envs.inverted_pendulum import (
     CART,
     LENGTH,
@@ -294,3 +294,20 @@ def test_an_environment_of_outputs_shows_histories():
     again = history.trajectory(x[:, :shown], u)
     assert np.array_equal(again.states, x[history.lost :])
     assert hidden.observation_space.contains(hidden.reset(seed=2)[0])
+
+
+def test_a_machine_that_leaves_where_features_have_values_ends_its_episode(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    env = DynamicsEnv("two-tanks")
+    with pytest.raises(InputError, match="reset the environment before its first step"):
+        env.step(np.zeros(1))
+    env.reset(seed=0)
+
+    def dry(*_: Any) -> None:
+        raise InputError("sqrt(level) has no value")
+
+    monkeypatch.setattr("contextual_lqr.fleets.NonlinearFleet.step", dry)
+    _, _, terminated, truncated, info = env.step(env.action_space.sample())
+    assert (terminated, truncated) == (True, False)
+    assert info["context"] == dict(env.context)
