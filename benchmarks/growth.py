@@ -127,7 +127,10 @@ class Bench:
         contexts = [{"s": float(s)} for s in rng.uniform(size=MACHINES)]
         self.machines = [(one, theta @ context_map.matrix(one)) for one in contexts]
         cost = clqr.QuadraticCost([np.eye(d)] * size.H, [np.eye(m)] * (size.H - 1))
-        self.agent = clqr.Agent(context_map, cost, self.start, STRATEGIES[TELL], NOISE)
+        # With the paper's ridge, for the confidence set of some of the strategies needs one V.
+        self.agent = clqr.Agent(
+            context_map, cost, self.start, STRATEGIES[TELL], NOISE, regularisation=1.0
+        )
         for i in range(size.K):
             self.agent.tell(*self._played(i))
         self._learnt = self.agent.decoder

@@ -74,6 +74,57 @@ def test_a_linear_fleet_written_as_dynamics_is_the_same() -> None:
         np.testing.assert_allclose(*found, rtol=1e-9, atol=1e-12)
 
 
+def linear_twice(tmp_path: Any) -> tuple[clqr.Decoder, clqr.Decoder]:
+    """A linear fleet as [A, B] = Θ G and as features; saved, loaded, and merged from two halves."""
+    rng, contexts = np.random.default_rng(1), fleet(8, 1)[0]
+    law = clqr.FeatureContext(["1", "1/mass"], bounds=BOUNDS).sized(2, 1)
+    written = [f"{f}*{name}" for f in ("1", "1/mass") for name in ("angle", "speed", "torque")]
+    theta, played = np.array([[1, 0.05, 0, 0, 0, 0], [0.4, 0.98, 0, 0, 0, 0.3]]), []
+    for context in contexts:
+        x, u = [rng.normal(size=2)], 3 * rng.normal(size=(40, 1))
+        for one in u:
+            after = theta @ law.matrix(context) @ np.append(x[-1], one)
+            x.append(after + 0.01 * rng.normal(size=2))
+        played.append(clqr.Trajectory(x, u))
+    found = []
+    for i, kind in enumerate((law, pendulum(written))):
+        taught(kind, contexts[:4], played[:4], deviations=None).save(tmp_path / f"{i}")
+        decoder = clqr.Decoder.load(tmp_path / f"{i}")
+        other = clqr.Decoder(kind, deviations=None)
+        other.update_many(contexts[4:], played[4:], [f"n{k}" for k in range(4)])
+        decoder.merge(other)
+        found.append(decoder)
+    return found[0], found[1]
+
+
+@pytest.mark.parametrize("aversion", [0.0, 1.0])
+def test_a_linear_fleet_written_as_dynamics_is_controlled_alike(
+    tmp_path: Any, aversion: float
+) -> None:
+    linear, features = linear_twice(tmp_path)
+    np.testing.assert_allclose(features.factor, linear.factor, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(features.log_det, linear.log_det, rtol=1e-12)
+    new, cost = {"mass": 1.1, "length": 1.0}, clqr.QuadraticCost([np.eye(2)] * 13, [[[0.5]]] * 12)
+    belief, start = linear.machine(new), np.array([0.5, -0.2])
+    A, B = np.split(belief.mean, [2], 1)
+    hedge = clqr.ModelUncertainty(aversion * belief.covariances) if aversion else None
+    exact = clqr.solve(clqr.LinearSystem(A, B), cost, uncertainty=hedge)
+    path = clqr.solve_trajectory(features.machine(new), cost, start, aversion=aversion)
+    assert path.solved
+    np.testing.assert_allclose(path.gains, exact.policy.gains, rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(path.cost + path.hedge, exact.cost(start), rtol=1e-10)
+
+
+def test_a_linear_fleet_written_as_dynamics_is_trusted_alike(tmp_path: Any) -> None:
+    new, cost = {"mass": 1.1, "length": 1.0}, clqr.QuadraticCost([np.eye(2)] * 13, [[[0.5]]] * 12)
+    proven, sampled = (clqr.certify(d, new, cost, [0.5, -0.2]) for d in linear_twice(tmp_path))
+    assert (proven.verdict, sampled.verdict) == ("trust", "trust")
+    assert sampled.predicted_cost == pytest.approx(proven.predicted_cost, rel=0.02)
+    for own, other in ((proven, sampled), (sampled, proven)):
+        low, high = own.interval
+        assert low < other.predicted_cost < high
+
+
 def test_with_the_identity_deviations_are_the_same_too() -> None:
     rng, played, contexts = np.random.default_rng(0), [], fleet(8, 1)[0]
     for _ in range(8):

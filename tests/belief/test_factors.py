@@ -141,6 +141,28 @@ def test_numbers_whose_squares_overflow_are_taken_in_by_lapack(odd: float) -> No
 
 
 @compiled
+@pytest.mark.parametrize(("n", "count"), [(14, 2), (14, 30), (44, 3), (60, 120)])
+def test_rows_that_repeat_leave_numbers(n: int, count: int) -> None:
+    # Each reflection leaves the rounding of the one before: after ten it was below all numbers.
+    rows = np.tile(np.random.default_rng(n).standard_normal(n), (count, 1))
+    columns, expected = list(np.ascontiguousarray(rows.T)), rows.T @ rows
+    packed = np.zeros((1, n * (n + 1) // 2))
+    take_rows(packed, columns, np.arange(count), np.array([count]), np.inf)
+    tall = tall_triangle(columns, None, np.inf)
+    assert tall is not None
+    for R in (triangle(rows), tall, unpacked(packed, n)[0]):
+        np.testing.assert_allclose(R.T @ R, expected, rtol=1e-12, atol=1e-12 * count)
+
+
+def test_rows_that_come_one_by_one_leave_numbers() -> None:
+    rng, n = np.random.default_rng(0), 44
+    rows, packed = rng.standard_normal((30, n)), np.zeros((1, n * (n + 1) // 2))
+    for row in rows:
+        take_rows(packed, list(row[:, None]), np.arange(1), np.array([1]), np.inf)
+    R = unpacked(packed, n)[0]
+    np.testing.assert_allclose(R.T @ R, rows.T @ rows, rtol=0, atol=1e-12)
+
+
 def test_a_tall_triangle_says_what_all_rows_say() -> None:
     rng = np.random.default_rng(1)
     rows = rng.uniform(1, 2, (50 * block_rows(5) + 3, 5))

@@ -117,5 +117,5 @@ def test_backtest_takes_dynamics() -> None:
     assert set(found.as_dict()["scores"]) == {"tank 0", "tank 1", "tank 2"}
     with pytest.raises(clqr.InputError, match="own_steps"):
         clqr.backtest(learnt(3), COST, [0.5], own_steps=[3])
-    with pytest.raises(clqr.InputError, match="episodes are certified"):
+    with pytest.raises(clqr.InputError, match="are planned for episodes"):
         clqr.backtest(learnt(3), clqr.StationaryCost(np.eye(1), np.eye(1)), [0.5])

@@ -85,7 +85,7 @@ def test_nothing_is_promised_before_there_are_data() -> None:
 
 
 def test_a_stationary_cost_is_refused() -> None:
-    with pytest.raises(clqr.InputError, match="episodes are certified"):
+    with pytest.raises(clqr.InputError, match="are planned for episodes"):
         clqr.certify(learnt(1.0, 1.0), NEW, clqr.StationaryCost(np.eye(2), np.eye(1)), [0.0, 0.0])
 
 

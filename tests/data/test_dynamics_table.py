@@ -13,6 +13,7 @@ import pytest
 import contextual_lqr as clqr
 from contextual_lqr.cli import app
 from contextual_lqr.data import DescriptionError, FleetDescription, fit, survey_logs
+from contextual_lqr.data.designing import retuned
 
 TEXT = """
 [states]
@@ -112,6 +113,28 @@ def test_advise_names_it_too_and_paths_are_backtested(
     assert (found["trusted"], found["wrongly"]) == (5, 0)
 
 
+def test_a_target_and_angles_that_wrap_are_written_too() -> None:
+    aim = 'target = { angle = 3.0 }\nangles = ["angle"]\n[learning]'
+    described = FleetDescription.parse(TEXT.replace("[learning]", aim))
+    cost = described.cost
+    assert isinstance(cost, clqr.TargetCost)
+    assert cost.angles == (0,)
+    assert cost.target.tolist() == [[3.0, 0.0]] * 30
+    turned = clqr.Trajectory([[3.0 + 2 * np.pi, 0.0]] * 30, [[0.0]] * 29)
+    assert clqr.trajectory_cost(turned, cost) == pytest.approx(0.0, abs=1e-20)
+    other = retuned(described, target={"angle": 1.0}, horizon=10).cost
+    assert isinstance(other, clqr.TargetCost)
+    assert other.target.tolist() == [[1.0, 0.0]] * 10
+    linear = (
+        TEXT[: TEXT.index("[dynamics")] + '[context_map]\nkind = "features"\nfeatures = ["1"]\n'
+    )
+    text = linear + TEXT[TEXT.index("[task]") :].replace(
+        "[learning]", 'angles = ["angle"]\n[learning]'
+    )
+    with pytest.raises(DescriptionError, match="a linear machine has no turns"):
+        FleetDescription.parse(text)
+
+
 def test_a_known_row_is_a_sum_of_features(tmp_path: Path) -> None:
     (tmp_path / "fleet.toml").write_text(TEXT + '[known]\nangle = "angle + 0.05*speed"\n')
     fitted = fit(tmp_path / "fleet.toml", [write_logs(tmp_path)])
@@ -131,6 +154,8 @@ def test_a_known_row_is_a_sum_of_features(tmp_path: Path) -> None:
         (("[dynamics.features]", "[dynamics.fe]"), "fe is unknown in .dynamics."),
         (("[learning]", '[known]\nangle = "angle**2"\n[learning]'), "is no sum of features"),
         (("[learning]", '[known]\nangle = "angel"\n[learning]'), "uses angel, which is no state"),
+        (("[learning]", 'angles = ["angel"]\n[learning]'), "there is no state 'angel'"),
+        (("[learning]", 'angles = "angle"\n[learning]'), "must be a list of names"),
     ],
 )
 def test_what_is_wrong_is_told_with_its_line(change: Any, complaint: str) -> None:

@@ -23,7 +23,9 @@ from contextual_lqr import (
     policy_cost,
     solve,
 )
+from contextual_lqr.belief.factors import triangle
 from contextual_lqr.fleets import FLEETS, true_system
+from contextual_lqr.planning.region import restore
 from fleet_play import agent_bits
 
 STEP, NOISE = 0.05, np.array([1e-3, 1e-2])
@@ -180,6 +182,20 @@ def test_a_file_holds_the_shells(tmp_path: Path) -> None:
         assert agent_bits(told(loaded, 2, 10)) == agent_bits(told(agent, 2, 10))
 
 
+def test_shells_of_a_file_without_the_constant_are_read() -> None:
+    old, new = told(new_agent()), new_agent()
+    arrays, p = old.region.state(), old.decoder.regression.p
+    factors = np.delete(arrays["shell_factors"], p, 2)
+    arrays["shell_factors"] = np.stack([triangle(one) for one in factors])
+    restore(new.region, arrays, old.decoder.regression.data.shape)
+    assert (new.region.left_out, new.region.limits.tolist()) == (
+        old.region.left_out,
+        old.region.limits.tolist(),
+    )
+    widths = {one.shape for one in new.region.state()["shell_factors"]}
+    assert widths == {one.shape for one in old.region.state()["shell_factors"]}
+
+
 def test_what_was_learnt_elsewhere_is_kept() -> None:
     agent, other = told(new_agent()), told(new_agent(region=(0.3, None)), 5)
     rows = agent.decoder.rows + other.decoder.rows
@@ -234,6 +250,23 @@ def test_no_alarm_where_machines_are_linear(name: str) -> None:
             agent.tell(context, Trajectory(np.array(states), np.array(inputs)))
         assert (agent.region.limits == np.inf).all()
         assert len(agent.region._rows) > 1  # there was something to find
+
+
+def test_no_alarm_where_machines_rest_beside_zero() -> None:
+    # Near by the offset is most of what a step does, far out nothing: no bend, and all rows count.
+    agent, rng = new_agent(), default_rng(0)
+    for _ in range(20):
+        mass, x = rng.uniform(0.5, 2.0), np.array([2.0, 1.0]) * rng.normal(size=2)
+        truth, states, inputs = linearised(mass), [x], []
+        for gain in solve(truth, COST).policy.gains:
+            inputs.append(gain @ x + 0.1 * rng.normal(size=1))
+            shock = 0.1 * NOISE * rng.normal(size=2)
+            x = truth.A @ x + truth.B @ inputs[-1] + [0.0, 0.2] + shock
+            states.append(x)
+        agent.tell({"mass": mass}, Trajectory(np.array(states), np.array(inputs)))
+    assert len(agent.region._rows) > 2  # type: ignore[attr-defined]
+    assert agent.region.left_out == 0
+    assert agent.decoder.rows == 800
 
 
 # ---- given ---------------------------------------------------------------------------------------

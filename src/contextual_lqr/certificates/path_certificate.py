@@ -40,7 +40,7 @@ _INSIDE, _EDGE = 10.0, 30.0
 _LOST = 0.5  # a run that costs this share more than the best of its machine has failed
 _COMPARED = 64  # draws whose best path is searched for, from the planned one
 _SEARCHED = 4  # and from everywhere: more than 5 % of these
-_EVERYWHERE = 25  # first guesses: all that there are
+EVERYWHERE = 25  # first guesses: all that there are
 _LEVEL = 0.95
 
 
@@ -102,8 +102,8 @@ def certify_path(
     assert isinstance(belief, DynamicsBelief)
     if noise is not None:
         belief = replace(belief, noise=as_covariance("noise", noise, d))
-    limits: Any = {"input_bounds": _pair(input_bounds, dynamics)}
-    path = solve_trajectory(belief, cost, x, attempts=_EVERYWHERE, **limits)
+    limits: Any = {"input_bounds": limits_of(input_bounds, dynamics)}
+    path = solve_trajectory(belief, cost, x, attempts=EVERYWHERE, **limits)
     if calibration is None:
         calibration = calibration_of(decoder, max(cost.horizon - 1, 1), machine is not None)
     stretch = calibration.stretch
@@ -154,10 +154,10 @@ def path_excess(
     still = np.zeros((len(thetas), cost.horizon - 1, len(start)))
     paid = _costs(belief, thetas, path.policy, start, still, cost)
     each = DynamicsBelief.known(belief.dynamics, [belief.context] * len(thetas), thetas)
-    limits: Any = {"input_bounds": _pair(input_bounds, belief.dynamics)}
+    limits: Any = {"input_bounds": limits_of(input_bounds, belief.dynamics)}
     best = np.array(solve_trajectory(each, cost, start, guess=path.policy, **limits).cost)
     searched = slice(_SEARCHED)  # whether the path is in the wrong valley
-    anew = solve_trajectory(each[searched], cost, start, attempts=_EVERYWHERE, **limits)
+    anew = solve_trajectory(each[searched], cost, start, attempts=EVERYWHERE, **limits)
     best[searched] = np.minimum(best[searched], anew.cost)
     with np.errstate(invalid="ignore", divide="ignore"):
         excess = np.maximum(paid / np.minimum(best, paid) - 1, 0.0)
@@ -168,12 +168,12 @@ def require_episodes(cost: Any) -> None:
     """Refuse a cost that is not of episodes."""
     require(
         isinstance(cost, QuadraticCost),
-        f"of machines that are not linear, episodes are certified: give a TargetCost, not "
-        f"{shown(cost)}",
+        "machines that are not linear are planned for episodes: give a horizon, that is, a "
+        f"QuadraticCost or TargetCost, not {shown(cost)}",
     )
 
 
-def _pair(bounds: Any, dynamics: Dynamics) -> Any:
+def limits_of(bounds: Any, dynamics: Dynamics) -> Any:
     """Limits by the names of inputs, or as a pair."""
     if not isinstance(bounds, dict):
         return bounds

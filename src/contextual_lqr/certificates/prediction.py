@@ -18,6 +18,7 @@ from contextual_lqr.lqr.rollout import rollout
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.lqr.stationary import Policy, StationaryPolicy
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
+from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 
 _LARGEST = 1e150  # a run that explodes is followed no further than this
 
@@ -30,7 +31,7 @@ class ClosedLoopPrediction:
     `saturated` is the share of steps in which an input is at its limit.
     """
 
-    policy: LinearPolicy
+    policy: LinearPolicy | TrajectoryPolicy
     states: Float[Array, "3 H d"]
     inputs: Float[Array, "3 steps m"]
     expected_states: Float[Array, "H d"]

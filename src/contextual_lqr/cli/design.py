@@ -13,7 +13,8 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.certificate import Certificate
-from contextual_lqr.cli.design_view import ROWS_SHOWN, controllers, show, summary
+from contextual_lqr.certificates.path_certificate import PathCertificate
+from contextual_lqr.cli.design_view import ROWS_SHOWN, controllers, proven, show, summary
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
 from contextual_lqr.cli.retuning import retuned_task, show_tradeoff
@@ -183,19 +184,26 @@ def _content(
     quick: bool,
 ) -> bytes:
     constant = described.horizon is None
-    gains = np.stack([gains_of(one.policy) for one in certificates])
+    paths = [one.path for one in certificates if isinstance(one, PathCertificate) and one.path]
+    gains = np.stack([path.gains for path in paths] or [gains_of(c.policy) for c in certificates])
     names: Sequence[str] = described.state_names
     if described.runs_to_a_set_point and (made := controllers(fitted, described, machines)):
         names, gains = made[0].gain_columns, np.stack([one.gain for one in made])
     called = "gain" if constant else "gains"
     rows = [
         _row(fitted, machines, i, one)
-        | {"certified": not quick and one.margins is None, "beta": beta, "delta": delta}
+        | {"certified": not quick and proven(one), "beta": beta, "delta": delta}
         for i, one in enumerate(certificates)
     ]
+    planned = {
+        f"path_{what}": np.stack([getattr(path, what) for path in paths])
+        for what in ("states", "inputs")
+        if paths
+    }
     if form == "json":
-        for row, K in zip(rows, gains, strict=True):
+        for i, (row, K) in enumerate(zip(rows, gains, strict=True)):
             row[called] = K.tolist()
+            row |= {name: values[i].tolist() for name, values in planned.items()}
         whole = {
             "states": list(described.state_names),
             "inputs": list(described.input_names),
@@ -212,7 +220,7 @@ def _content(
         arrays: dict[str, Any] = {name: _array(column) for name, column in columns.items()}
         arrays["states"] = np.array(described.state_names)
         arrays["inputs"] = np.array(described.input_names)
-        arrays[called] = gains
+        arrays |= {called: gains, **planned}
         np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
     import polars as pl
@@ -223,6 +231,10 @@ def _content(
         for i, u in enumerate(described.input_names):
             for j, x in enumerate(names):
                 table[f"K{number}.{u}.{x}"] = K[:, i, j]
+    for letter, values in zip("xu", planned.values(), strict=False):
+        own = described.state_names if letter == "x" else described.input_names
+        for h, i in np.ndindex(*values.shape[1:]):
+            table[f"{letter}{h + 1}.{own[i]}"] = values[:, h, i]
     return pl.DataFrame(table, strict=False).write_csv().encode()
 
 

@@ -11,6 +11,7 @@ from rich.table import Table
 
 from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.certificates.limits import LOGGED
+from contextual_lqr.certificates.path_certificate import PathCertificate
 from contextual_lqr.cli.machines import Machines, beyond_logs, own_data, shown
 from contextual_lqr.cli.terminal import Console, percent
 from contextual_lqr.data import FittedFleet, FleetDescription
@@ -19,6 +20,7 @@ from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.lqr.problem import LinearPolicy
 from contextual_lqr.lqr.stationary import StationaryPolicy
+from contextual_lqr.planning.trajectory import TrajectorySolution
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do not use": "red"}
 ROWS_SHOWN = 20
@@ -54,7 +56,7 @@ def show(
         table.add_row(
             escape(label),
             f"[{_COLOURS[one.verdict]}]{one.verdict}[/]",
-            *(_number(x) for x in (one.predicted_cost, *_ends(one, quick or bool(one.margins)))),
+            *(_number(x) for x in (one.predicted_cost, *_ends(one, quick or not proven(one)))),
             percent(one.likely_excess),
             _number(one.extrapolation.score, 2),
         )
@@ -70,11 +72,11 @@ def show(
         rows = sum(machines.own_rows)
         have = "has data of its own" if own == 1 else "have data of their own"
         console.print(f"{own} of them {have}, {rows:,} rows in all", highlight=False)
-    constant = certificates[0].margins is not None
-    if constant:
+    if certificates[0].margins is not None:
         said = "Constant gains, average costs of a step: the task has no horizon."
         console.print(said, style="dim", highlight=False)
-    console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)
+    note = _interval_note(beta, delta, quick, certificates[0])
+    console.print(note, style="dim", highlight=False)
 
 
 def controllers(
@@ -100,7 +102,7 @@ def _show_one(
     delta: float,
     quick: bool,
 ) -> None:
-    quick = quick or one.margins is not None  # nothing is proven of constant gains
+    quick = quick or not proven(one)
     cost = "cost" if one.margins is None else "average cost"
     (low, high), place = _ends(one, quick), one.extrapolation.score
     found = f"{_number(one.lower.searched)} to {_number(one.upper.searched)}"
@@ -112,7 +114,7 @@ def _show_one(
         ("because", escape(one.reason)),
         (f"predicted {cost}", _number(one.predicted_cost)),
         (f"true {cost}", f"{_number(low)} to {_number(high)}"),
-        ("", "(searched, not proven)" if quick else f"(a search found {found}; gaps of {gaps})"),
+        ("", _how(one) if quick else f"(a search found {found}; gaps of {gaps})"),
         ("likely excess", f"{percent(one.likely_excess)} over the best possible, at 95 %"),
         *_stability(one),
         ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
@@ -126,6 +128,9 @@ def _show_one(
         listed.add_row(name, text)
     console.print(listed, highlight=False)
     console.print()
+    if isinstance(one, PathCertificate) and one.path is not None:
+        console.print(_path(described, one.path))
+        console.print()
     table = Table(box=None, pad_edge=False, header_style="bold")
     constant = isinstance(one.policy, StationaryPolicy)
     first = one.policy.gain if isinstance(one.policy, StationaryPolicy) else one.policy.gains[0]
@@ -139,7 +144,11 @@ def _show_one(
     for name, row in zip(described.input_names, first, strict=True):
         table.add_row(escape(name), *(f"{x:.4g}" for x in row))
     console.print(table)
-    if isinstance(one.policy, LinearPolicy):
+    if isinstance(one, PathCertificate):
+        said = (
+            "u = u of the path + K (x - x of the path); all steps are in --json, --csv and --npz."
+        )
+    elif isinstance(one.policy, LinearPolicy):
         said = f"u = K x; all {len(one.policy.gains)} steps are in --json, --csv and --npz."
     else:
         said = "u = K x at every step: the task has no horizon. --horizon gives an episode's gains."
@@ -157,7 +166,32 @@ def _show_one(
             rest += " with " + ", ".join(f"{name} at {_number(x)}" for name, x in still)
         said = escape(f"u = u0 + {law}: {rest}.")
     console.print(said, style="dim", highlight=False)
-    console.print(_interval_note(beta, delta, quick, constant), style="dim", highlight=False)
+    console.print(_interval_note(beta, delta, quick, one), style="dim", highlight=False)
+
+
+def proven(one: Certificate) -> bool:
+    """Whether the interval is; that of constant gains and of paths is not."""
+    return one.margins is None and not isinstance(one, PathCertificate)
+
+
+def _how(one: Certificate) -> str:
+    return "(sampled, not proven)" if isinstance(one, PathCertificate) else "(searched, not proven)"
+
+
+def _path(described: FleetDescription, path: TrajectorySolution) -> Table:
+    """Some steps of a path."""
+    last = len(path.states) - 1
+    steps = sorted({0, last // 3, 2 * last // 3, last})
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("the path, at step")
+    for step in steps:
+        table.add_column(str(step + 1), justify="right")
+    for name, column in zip(described.state_names, path.states.T, strict=True):
+        table.add_row(escape(name), *(f"{column[step]:.4g}" for step in steps))
+    for name, column in zip(described.input_names, path.inputs.T, strict=True):
+        played = (f"{column[step]:.4g}" if step < last else "" for step in steps)
+        table.add_row(escape(name), *played)
+    return table
 
 
 def _rounded(values: Array) -> list[float]:
@@ -178,8 +212,10 @@ def _ends(one: Certificate, quick: bool) -> tuple[float, float]:
     return (one.lower.searched, one.upper.searched) if quick else one.interval
 
 
-def _interval_note(beta: str, delta: float, quick: bool, constant: bool) -> str:
-    if constant:
+def _interval_note(beta: str, delta: float, quick: bool, one: Certificate) -> str:
+    if isinstance(one, PathCertificate):
+        return "The interval holds 95 % of runs on posterior draws, and is not proven."
+    if one.margins is not None:
         return "The interval was searched for in what is plausible, and is not proven."
     if quick:
         return "--quick: the interval was searched for, and is not proven."

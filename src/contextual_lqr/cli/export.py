@@ -14,6 +14,7 @@ from rich.table import Table
 from contextual_lqr.cli.machines import chosen_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted, Flag
 from contextual_lqr.cli.terminal import Console, print_json
+from contextual_lqr.context import Dynamics
 from contextual_lqr.context.columns import column_names
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.deployment.c_file import CFile, believed_law, c_file
@@ -68,6 +69,9 @@ def export(
     fitted = FittedFleet.load(fleet)
     if not fitted.decoder.rows:
         raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
+    if isinstance(fitted.decoder.context_map, Dynamics):
+        what = "these machines are not linear: each start has a path and gains of its own"
+        raise InputError(f"{what}, which `contextual-lqr design --json` writes")
     if kind == ".json":
         model = _model(fitted, context, machine)
         text = json.dumps(model, allow_nan=False, indent=2) + "\n"

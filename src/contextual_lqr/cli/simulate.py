@@ -12,9 +12,11 @@ from numpy import ndarray as Array
 from rich.markup import escape
 from rich.table import Table
 
+from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.backtest import hedged_policy
 from contextual_lqr.certificates.fleet_check import fleet_check
+from contextual_lqr.certificates.path_prediction import predict_path
 from contextual_lqr.certificates.plots import plot_prediction
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.cli.machines import chosen_machines, own_data, shown
@@ -81,7 +83,19 @@ def simulate(
     (values,) = chosen.rows
     belief = fitted.decoder.machine(values, machine)
     rng = np.random.default_rng(seed)
-    if described.runs_to_a_set_point:
+    if isinstance(belief, DynamicsBelief):
+        seen = predict_path(
+            fitted.decoder,
+            values,
+            described.cost,
+            described.start,
+            rng,
+            machine=machine,
+            input_bounds=described.input_bounds,
+            runs=runs,
+            band=band,
+        )
+    elif described.runs_to_a_set_point:
         hedge = hedge_of(fitted, described)
         controller = Controller.of(belief, described.control_task(), hedge)
         steps = (horizon or RUN) - 1
@@ -171,6 +185,8 @@ def _show(
 
 def _interval(low: float, middle: float, high: float) -> str:
     """The numbers to as many digits as the band has."""
+    if low == high:  # such as an input at its limit
+        return f"{middle:.4g}"
     if max(abs(low), abs(high)) >= 1e5:
         return f"{middle:.1e} ({low:.1e}..{high:.1e})"
     places = int(np.clip(-np.floor(np.log10(max(high - low, 1e-6) / 2)), 0, 6))

@@ -18,7 +18,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.output_history import OutputHistory
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.data.layout import Layout
 from contextual_lqr.data.toml_errors import DescriptionError
 from contextual_lqr.deployment.task import Task
@@ -26,13 +26,14 @@ from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
 from contextual_lqr.lqr.problem import QuadraticCost
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
+from contextual_lqr.lqr.target_cost import TargetCost
 
 LONGEST_HORIZON = 1_000_000
 RUN = 100  # states of a run, where one is asked for and the task has no horizon
 _LEARNING = (
     *("states", "inputs", "contexts", "context_map", "noise_level", "regularisation", "scales"),
 )
-_TASK = ("horizon", "start", "Q", "R", "final_Q", "targets", "set_point", "integral")
+_TASK = ("horizon", "start", "Q", "R", "final_Q", "targets", "set_point", "integral", "angles")
 
 
 AUTO = "auto"
@@ -116,6 +117,7 @@ class FleetDescription:
     scales: Float[Array, " y"] | None = None
     set_point: Mapping[str, float] = field(default_factory=dict)  # states held at a value
     integral: Mapping[str, float | None] = field(default_factory=dict)  # None: the usual weight
+    angles: tuple[int, ...] = ()  # states of which a whole turn is no difference
     lags: tuple[tuple[str, int], ...] = ()  # of each state its column, and how many steps ago
     history: History | None = None  # if the state is made of outputs
     layout: Layout = field(default_factory=Layout)  # of logs
@@ -271,6 +273,10 @@ class FleetDescription:
             return self.with_horizon(RUN).episode_cost
         Q = np.repeat(self.Q[None], self.horizon, axis=0)
         Q[-1] = self.final_Q
+        R = np.repeat(self.R[None], self.horizon - 1, axis=0)
+        if isinstance(self.context_map, Dynamics):
+            target = 0.0 if self.targets is None else self.targets
+            return TargetCost(Q, R, target=target, angles=self.angles)
         if self.targets is not None:
             # x - target = (I - target eᵀ) x, where e picks the coordinate that is 1.
             one = next(i for i, state in enumerate(self.states) if state.constant)
@@ -278,7 +284,7 @@ class FleetDescription:
             away[:, :, one] -= self.targets
             Q = away.swapaxes(1, 2) @ Q @ away
             Q = Q / 2 + Q.swapaxes(1, 2) / 2
-        return QuadraticCost(Q, np.repeat(self.R[None], self.horizon - 1, axis=0))
+        return QuadraticCost(Q, R)
 
     @property
     def runs_to_a_set_point(self) -> bool:

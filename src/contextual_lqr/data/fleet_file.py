@@ -5,7 +5,7 @@
     [context_map]                     kind "features" or "block"
     [dynamics]                        features of machines that are not linear, instead
     [task]                            horizon (none: machines run on and on), start
-    [cost]                            Q, R, final_Q, target, integral
+    [cost]                            Q, R, final_Q, target, integral, angles
     [learning]                        noise_level, regularisation
     [known]                           rows of [A, B] that need not be learnt, and integrals
     [prior]                           a nominal machine, and entries of [A, B] that are known
@@ -36,7 +36,7 @@ from contextual_lqr.data.known_dynamics import integrated, known_row
 from contextual_lqr.data.layout import LOGS_FIELDS, TABLE_FIELDS, read_layout
 from contextual_lqr.data.outputs_table import read_states
 from contextual_lqr.data.prior_table import read_prior, read_scales
-from contextual_lqr.data.set_point import read_integral, read_target
+from contextual_lqr.data.set_point import read_angles, read_integral, read_target
 from contextual_lqr.data.toml_errors import Place, TomlErrors, parse_toml
 from contextual_lqr.errors import ContextError
 
@@ -52,7 +52,7 @@ _TABLES: dict[str, tuple[str, ...] | None] = {
     "context_map": ("kind", "features", "C", "D"),
     "dynamics": ("features",),
     "task": ("horizon", "start"),
-    "cost": ("Q", "R", "final_Q", "target", "integral"),
+    "cost": ("Q", "R", "final_Q", "target", "integral", "angles"),
     "learning": ("noise_level", "regularisation"),
     "known": None,
     "prior": ("context", "A", "B", "off", "entries"),
@@ -87,7 +87,7 @@ class FleetFile:
         final_Q = self._weights("final_Q", self.declared) if "final_Q" in self.table("cost") else Q
         Q, final_Q = self.made.spread(Q), self.made.spread(final_Q)
         start, (targets, set_point) = self._start(), read_target(self, horizon)
-        integral = read_integral(self)
+        integral, angles = read_integral(self), read_angles(self)
         self.rates: dict[str, str] = {}
         known = {} if context_map is None else self._known(context_map)
         scales = read_scales(self, regularisation)
@@ -115,6 +115,7 @@ class FleetFile:
             scales=scales,
             set_point=set_point,
             integral=integral,
+            angles=angles,
             lags=self.made.lags,
             history=self.made.history,
             layout=layout,

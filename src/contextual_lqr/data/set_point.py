@@ -3,6 +3,7 @@
 target = { angle = 1.0 }      some states at a value; a list is for all, a number for the only one
 target = "path.csv"           a row a step, a column a state
 integral = ["angle"]          states without a steady error; or { angle = 0.01 }, with weights
+angles = ["angle"]            states of [dynamics], in radians, that wrap
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ def read_target(file: FleetFile, horizon: int | None) -> tuple[Array | None, dic
     given = file.table("cost").get("target")
     if given is None:
         return None, {}
-    if horizon is not None and not any(one.constant for one in file.states):
+    linear = "dynamics" not in file.content
+    if horizon is not None and linear and not any(one.constant for one in file.states):
         what = "a target needs a state that is always 1: add one = { constant = true }"
         file.errors.add(_TARGET, f"{what} to [states]")
     if not isinstance(given, str):
@@ -65,6 +67,19 @@ def read_integral(file: FleetFile) -> dict[str, float | None]:
         return {}
     _require_moving(file, _INTEGRAL, "integral", found)
     return found
+
+
+def read_angles(file: FleetFile) -> tuple[int, ...]:
+    """The states, counted from 0, that are angles which wrap."""
+    place, given = ("cost", "angles"), file.table("cost").get("angles", [])
+    if not (isinstance(given, list) and all(isinstance(name, str) for name in given)):
+        file.errors.add(place, f"angles must be a list of names of states, not {shown(given)}")
+        return ()
+    if given and "dynamics" not in file.content:
+        what = "angles wrap for machines of [dynamics]; a linear machine has no turns"
+        file.errors.add(place, what)
+    _require_moving(file, place, "angles", dict.fromkeys(given))
+    return tuple(i for i, one in enumerate(file.states) if one.name in given)
 
 
 def _held(file: FleetFile, given: Any) -> dict[str, float]:

@@ -11,7 +11,7 @@ from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning.feature_batch import FeatureBatch
 
-_FARTHEST = 1e100  # where a run that explodes is held, so that the others go on
+FARTHEST = 1e100  # where a run that explodes is held, so that the others go on
 
 
 def play_draws(
@@ -32,12 +32,12 @@ def play_draws(
         x = states[:, t]
         u = inputs[:, t] = policy(t, np.where(alive[:, None], x, start))
         some = everyone[alive]
-        states[:, t + 1] = _FARTHEST
+        states[:, t + 1] = FARTHEST
         if len(some):
             with np.errstate(over="ignore", invalid="ignore"):
                 phi = batch.values(some, x[some], u[some])
                 after = (thetas[some] @ phi[..., None])[..., 0] + shocks[some, t]
-            good = (np.abs(after) < _FARTHEST).all(1)
+            good = (np.abs(after) < FARTHEST).all(1)
             states[some[good], t + 1] = after[good]
             alive[some[~good]] = False
     return Trajectory(states, inputs)

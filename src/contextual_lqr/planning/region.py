@@ -1,11 +1,12 @@
 """Where a fleet is believed to be linear: rows from beyond spoil the fit, and are left out of it.
 
-A `GivenRegion` is a box. A `FoundRegion` comes of what was played. Its rows [z x'] are sorted by
+A `GivenRegion` is a box. A `FoundRegion` comes of what was played. Its rows [z 1 x'] are sorted by
 the size of x and x' into shells, each with a triangular factor of its own: the first holds what is
 within the natural sizes of the task, every other reaches twice as far as the one inside it. From
 the inside outwards, a shell and all beyond it are left out if with its rows the law, Θ₊, no longer
 fits the n rows inside. With Θ fitted to these alone, s² what it leaves of each coordinate (but the
-declared noise at least), and p unknowns:
+declared noise at least), and p unknowns, a constant among them: a machine that rests a little
+beside 0 is off by that much everywhere, which rows from near by show best and far out do not bend.
 
     extra = Σ (x' - Θ₊z)² - Σ (x' - Θz)²           over the rows inside
     P(F(p, n - p) > extra / (p s²)) < 1e-6         it is not chance
@@ -152,7 +153,8 @@ class FoundRegion(Region):
         if decoder.rows != sum(self._rows[k] for k in believed):  # it has learnt elsewhere, too
             for k in believed:
                 del self._rows[k], self._factors[k]
-            self._rows[0], self._factors[0] = decoder.rows, decoder.regression.data
+            data = _with_constant(decoder.regression.data, decoder.regression.p)
+            self._rows[0], self._factors[0] = decoder.rows, data
         before = decoder.rows + decoder.ignored_rows
         decoder.update(context, played, machine)
         fresh = decoder.rows + decoder.ignored_rows - before
@@ -160,7 +162,8 @@ class FoundRegion(Region):
             return
         G, states = decoder.context_map.matrix(context), played.states[-fresh - 1 :]
         y = np.concatenate((states[:-1], played.inputs[-fresh:]), -1)
-        rows = episode_rows(G, y, states[1:])
+        z, after = np.split(episode_rows(G, y, states[1:]), [len(G)], 1)
+        rows = np.concatenate((z, np.full((len(z), 1), self.scales.min()), after), 1)
         size = np.abs(states / self.scales).max(1) / _EDGE
         # The least k with size <= 2^k, from 0 on.
         half, shells = np.frexp(np.maximum(size[:-1], size[1:]).clip(1.0, 2.0**_LAST))
@@ -176,7 +179,10 @@ class FoundRegion(Region):
         """Find the last shell that fits, and let the decoder believe what is within."""
         p, d = decoder.regression.p, decoder.regression.d
         still = decoder.context_map.persistence
-        before, found = self.last, self._found(p, np.zeros((d, p)) if still is None else still)
+        staying = np.zeros((d, p + 1))
+        if still is not None:
+            staying[:, :p] = still
+        before, found = self.last, self._found(p + 1, staying)
         if found == before == _LAST:
             return
         if decoder.store is not None and decoder.deviations.any():
@@ -193,7 +199,8 @@ class FoundRegion(Region):
     def _apply(self, decoder: Decoder) -> None:
         inside = [k for k in sorted(self._rows) if k <= self.last]
         rows = sum(self._rows[k] for k in inside)
-        data = triangle(*(self._factors[k] for k in inside))
+        p = decoder.regression.p
+        data = triangle(*(np.delete(self._factors[k], p, 1) for k in inside))
         decoder._regression = replace(decoder.regression, data=data, rows=rows)
         if decoder.logged is not None:
             edge = np.full(len(decoder.logged.low), np.inf)
@@ -256,11 +263,14 @@ def restore(region: Region, arrays: Mapping[str, Array], factor: tuple[int, int]
         require(region.left_out >= 0, f"it has left out {region.left_out} rows")
     elif isinstance(region, FoundRegion) and "shells" in arrays:
         shells, factors = arrays["shells"], arrays["shell_factors"]
+        if factors.shape[1:] == factor:  # of a version without the constant
+            p = factor[1] - len(region.scales)
+            factors = np.stack([_with_constant(one, p) for one in factors])
         require(
             shells.shape == (len(factors), 3)
             and shells.dtype.kind == "i"
             and ((shells >= 0) & (shells <= (_LAST, np.iinfo(int).max, 1))).all()
-            and factors.shape[1:] == factor
+            and factors.shape[1:] == tuple(n + 1 for n in factor)
             and np.isfinite(factors).all(),
             "its shells do not fit together",
         )
@@ -268,6 +278,11 @@ def restore(region: Region, arrays: Mapping[str, Array], factor: tuple[int, int]
             region._rows[k], region._factors[k] = rows, own
         if not shells[:, 2].all():
             region.last = int(shells[shells[:, 2] == 1, 0].max())
+
+
+def _with_constant(data: Float[Array, "k k"], p: int) -> Float[Array, "n n"]:
+    """The factor of rows whose constant is not known, and taken for 0."""
+    return np.pad(np.insert(data, p, 0.0, axis=1), ((0, 1), (0, 0)))
 
 
 def _law(data: Float[Array, "k k"], p: int) -> Float[Array, "d p"]:

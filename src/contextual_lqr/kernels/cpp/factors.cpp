@@ -59,13 +59,17 @@ INLINE void reflect_two(double *a, double *b, double v0, double scale, const dou
     for (; i < count; ++i) a[1 + i] -= x * v[i], b[1 + i] -= y * v[i];
 }
 
+// Squares below it are of no number: callers leave out those below 1e-140. Where rows repeat, each
+// reflection leaves the rounding of the one before, 1e-16 times as large, until 1 / (βv₁) is infinite.
+constexpr double nothing = 1e-280;
+
 // The triangle of `height` rows, in place; columns are `height` apart.
 INLINE void reduce(double *panel, std::int64_t height, int n) {
     for (int k = 0; k < n && k < height; ++k) {
         double *x = panel + k * height + k;
         const std::int64_t below = height - k - 1;
         const double tail = dot(x + 1, x + 1, below);
-        if (tail == 0) continue;
+        if (tail < nothing) continue;
         const double norm = std::sqrt(x[0] * x[0] + tail);
         const double beta = x[0] > 0 ? -norm : norm, v0 = x[0] - beta, scale = -1 / (beta * v0);
         int j = k + 1;
@@ -120,7 +124,7 @@ INLINE int reduce_below(double *T, double *panel, std::int64_t height, int n, bo
     for (int k = 0; k < n; ++k) {
         double *x = panel + k * height, *t = T + k * (n + 3);
         const double tail = square(x, height);
-        if (tail == 0) continue;
+        if (tail < nothing) continue;
         double size = 0;
         for (int j = k; j < n; ++j) size = std::fabs(t[j]) > size ? std::fabs(t[j]) : size;
         if ((size > 0 || !even) && tail > 1e8 * size * size) return k;
