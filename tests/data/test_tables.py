@@ -373,7 +373,7 @@ def test_jitter_is_reported_and_resampling_offered(tmp_path: Path) -> None:
     rng = np.random.default_rng(1)
     times = timed()["t"].to_numpy() + 0.02 * rng.uniform(-1, 1, len(ROWS))
     report = check_logs(described(CLOCK), write(timed(times), tmp_path / "log.csv"))
-    (said,) = [one for one in report.tables.sentences() if "periods apart" in one]
+    (said,) = [one for one in report.tables.sentences() if " apart, ±" in one]
     assert re.search(r"± 1\d %, at most \d\d % off; resample = true in \[logs\]", said)
     assert report.transitions == 190
 

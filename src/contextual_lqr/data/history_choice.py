@@ -27,7 +27,7 @@ from contextual_lqr.errors import InputError
 
 CANDIDATES = {
     1.0: (1, 2, 3, 4, 5, 6, 8, 10, 12, 16),  # outputs, by how many samples apart they are
-    **dict.fromkeys((3.0, 6.0, 12.0, 25.0, 50.0), (2, 3, 4, 5, 6, 8)),
+    **dict.fromkeys((3.0, 6.0, 12.0, 25.0, 50.0), (5, 6, 8)),
 }
 LATEST = 10  # samples
 _LEVEL = 1e-4
@@ -150,7 +150,7 @@ def _candidates(history: History, delay: int, runs: Sequence[Run]) -> list[Histo
 
 
 def _chosen(scores: Scores, relative: Float[Array, " candidates"], many: Sequence[History]) -> int:
-    """The place of the history to take: the first that is not worse than the best.
+    """The place of the history to take: the shortest that is not worse than the best.
 
     Outputs one after the other are preferred if a few of them predict about as well.
     """
@@ -162,7 +162,7 @@ def _chosen(scores: Scores, relative: Float[Array, " candidates"], many: Sequenc
     far, near = (_behind(one, scores.features) for one in (scores.far, scores.near))
     worse = np.maximum(far / _FAR, near / _NEAR)
     good = np.flatnonzero(worse <= max(worse.min(), 1.0)).tolist()
-    return min(good, key=lambda i: (many[i].spacing, many[i].outputs))
+    return min(good, key=lambda i: (many[i].outputs, many[i].spacing))
 
 
 def _behind(
