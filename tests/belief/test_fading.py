@@ -1,5 +1,7 @@
 """A past that fades: its recursion, what it forgets, and plain samples as its limit."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from numpy.random import default_rng
@@ -12,7 +14,7 @@ def test_each_stage_follows_the_one_before(spacing: float) -> None:
     column = default_rng(0).normal(size=(50, 2))
     stages, keep = faded(column, 3, spacing), 1 - 1 / spacing
     assert np.array_equal(stages[0], column)
-    for before, now in zip(stages, stages[1:], strict=False):
+    for before, now in pairwise(stages):
         assert np.array_equal(now[0], column[0])  # at rest before
         assert np.allclose(now[1:], keep * now[:-1] + (1 - keep) * before[:-1], atol=1e-14)
 

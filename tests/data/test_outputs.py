@@ -260,7 +260,7 @@ def test_a_noisy_sensor_is_given_a_long_history(tmp_path):
     kept, found = long.description.history, long.report.history
     assert kept.spacing > 1
     assert kept.delay == 0  # though noise hides the newest current
-    assert found.errors[kept.outputs] < 0.5 * found.curves[1.0][kept.outputs]
+    assert found.errors[kept.outputs] < 0.7 * found.curves[1.0][kept.outputs]
     declared = f"history = {kept.outputs}\nspacing = {kept.spacing}\ndelay = 0"
     assert np.array_equal(fitted(declared).decoder.estimate, long.decoder.estimate)
     angle, speed, truth = 0.0, 0.0, []
