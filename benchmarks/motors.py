@@ -37,7 +37,7 @@ START, LASTS, R = 0.2, 1.0, 0.02  # rad, s
 SPREAD = 1.41  # rad: of the angles in the logs
 NOISES = (0.01 * SPREAD, 0.05 * SPREAD)  # rad: of a sensor that is not an encoder
 NOISY = 8  # seeds of these
-FIRST_SEED = 7000  # chosen with seeds below 10
+FIRST_SEED = 7100  # chosen with seeds below 10
 
 
 def description(period: float = PERIOD) -> clqr.FleetDescription:

@@ -33,7 +33,8 @@ LATEST = 10  # samples
 _LEVEL = 1e-4
 _NEGLIGIBLE = 1e-3  # of what the input of another age explains
 _HIDDEN = 0.1  # of what the newest explains that is seen: less, and the newer ones do not act
-_FEW, _PLAIN = 6, 0.05  # outputs, one after the other, that may be worse by so much
+_FEW = 6  # outputs, one after the other, that may be worse
+_PLAIN, _PLAIN_NEAR = 0.05, 0.01  # by so much, many steps ahead, or one
 _FAR, _NEAR = 0.002, 5e-4  # what others may be worse by: in noise errors differ little, laws much
 _GROUP = 5  # machines that are enough to be looked at by themselves
 _SPARED = 3  # a candidate forgets within this part of a usual run
@@ -154,12 +155,14 @@ def _chosen(scores: Scores, relative: Float[Array, " candidates"], many: Sequenc
 
     Outputs one after the other are preferred if a few of them predict about as well.
     """
-    close = np.flatnonzero(relative <= (1 + _PLAIN) * relative.min()).tolist()
-    fading = any(one.spacing > 1 for one in many)
-    plain = [i for i in close if many[i].spacing == 1 and (many[i].outputs <= _FEW or not fading)]
+    far, near = (_behind(one, scores.features) for one in (scores.far, scores.near))
+    close = relative <= (1 + _PLAIN) * relative.min()
+    if any(one.spacing > 1 for one in many):  # a few machines predict others far ahead by luck
+        few = np.array([one.outputs <= _FEW for one in many])
+        close = few & (close | (near <= _PLAIN_NEAR))
+    plain = [i for i in np.flatnonzero(close).tolist() if many[i].spacing == 1]
     if plain:
         return min(plain, key=lambda i: many[i].outputs)
-    far, near = (_behind(one, scores.features) for one in (scores.far, scores.near))
     worse = np.maximum(far / _FAR, near / _NEAR)
     good = np.flatnonzero(worse <= max(worse.min(), 1.0)).tolist()
     return min(good, key=lambda i: (many[i].outputs, many[i].spacing))
