@@ -133,16 +133,21 @@ def choose_history(about: FleetDescription, runs: Sequence[Run]) -> HistoryChoic
 
 
 def _candidates(history: History, delay: int, runs: Sequence[Run]) -> list[History]:
-    """The histories to be tried: those that leave most of the logs to learn from."""
-    lengths = np.sort([len(run) for run in runs])[::-1]
-    usual = lengths[np.searchsorted(np.cumsum(lengths), lengths.sum() / 2)]  # half are in longer
+    """The histories to be tried: those that leave most of the logs to learn from.
+
+    A past that fades must leave nearly every machine something of its own.
+    """
+    own: dict[str, int] = {}
+    for run in runs:
+        own[run.machine] = max(own.get(run.machine, 0), len(run))
+    longest, usual = max(own.values()), float(np.quantile(list(own.values()), 0.05))
     found: list[History] = []
     for spacing, counts in CANDIDATES.items():
         apart = spacing if "spacing" in history.auto else history.spacing
         for n in counts if "history" in history.auto else (history.outputs,):
             r = history.input_history if history.inputs_given else n
             one = History(n, r, delay, spacing=apart)
-            most = lengths[0] if apart == 1 else usual
+            most = longest if apart == 1 else usual
             if _SPARED * (one.reach + 1) <= most:
                 found.append(one)
     n = 1 if "history" in history.auto else history.outputs
