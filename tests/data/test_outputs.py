@@ -239,6 +239,17 @@ def test_a_past_that_fades_teaches_what_the_output_history_does(tmp_path, monkey
     assert grown.decoder.rows == same.rows
 
 
+def test_a_past_that_fades_leaves_nearly_every_machine_something_of_its_own(tmp_path):
+    """Half of the machines have run for a tenth of the time only, and come last in the log."""
+    table, _ = motor_log(np.random.default_rng(9), episodes=16, steps=400, noise=0.1)
+    short = table.filter(pl.col("step") < 40).with_columns("short " + pl.col("machine"))
+    both = pl.concat([table, short.with_columns(pl.col("episode") + 100)])
+    both.write_parquet(tmp_path / "both.parquet")
+    fitted = clqr.fit(clqr.FleetDescription.parse(AUTO), tmp_path / "both.parquet", alarm=False)
+    assert 3 * (fitted.description.history.reach + 1) <= 39
+    assert fitted.report.short == 0
+
+
 def test_a_noisy_sensor_is_given_a_long_history(tmp_path):
     """Least squares on the last outputs is biased by its noise; on a past that fades it is not."""
     table, _ = motor_log(np.random.default_rng(9), episodes=16, steps=400, noise=0.1)

@@ -22,7 +22,7 @@ from scipy.special import chdtrc
 from contextual_lqr.data.description import FleetDescription, History
 from contextual_lqr.data.history_scores import Scores, learnt_columns, score_histories
 from contextual_lqr.data.output_faults import refuse_useless_outputs, wrapping
-from contextual_lqr.data.sampled_runs import Run
+from contextual_lqr.data.sampled_runs import Run, Sample
 from contextual_lqr.errors import InputError
 
 CANDIDATES = {
@@ -91,8 +91,7 @@ class HistoryChoice:
         if self._at_the_end:
             said.append(
                 f"errors still fall at {self.words}, the longest history that can be tried: "
-                "sensors are noisy for so short a period; longer episodes, or a longer period "
-                "(resample), would show more"
+                "sensors are noisy for so short a period; longer episodes would show more"
             )
         return [*said, *self.wrapping]
 
@@ -106,9 +105,9 @@ class HistoryChoice:
         return [*late, *self.wrapping]
 
 
-def choose_history(about: FleetDescription, runs: Sequence[Run]) -> HistoryChoice:
+def choose_history(about: FleetDescription, sample: Sample) -> HistoryChoice:
     """Delay first, then history."""
-    history = about.history
+    history, runs = about.history, sample.runs
     if history is None or not runs:
         raise InputError("the logs have no two successive steps of an episode to learn from")
     refuse_useless_outputs(about, runs)
@@ -117,7 +116,7 @@ def choose_history(about: FleetDescription, runs: Sequence[Run]) -> HistoryChoic
     late = max((one for one in delays.values() if one is not None), default=0)
     delay = late if "delay" in history.auto else history.delay
     machines = len({run.machine for run in runs})
-    many = _candidates(history, delay, runs)
+    many = _candidates(history, delay, list(sample.longest.values()))
     first = many[0]
     if len(many) == 1:
         return HistoryChoice(first.outputs, first.spacing, delay, delays, {}, 0, machines, odd)
@@ -132,22 +131,19 @@ def choose_history(about: FleetDescription, runs: Sequence[Run]) -> HistoryChoic
     )
 
 
-def _candidates(history: History, delay: int, runs: Sequence[Run]) -> list[History]:
+def _candidates(history: History, delay: int, longest: Sequence[int]) -> list[History]:
     """The histories to be tried: those that leave most of the logs to learn from.
 
     A past that fades must leave nearly every machine something of its own.
     """
-    own: dict[str, int] = {}
-    for run in runs:
-        own[run.machine] = max(own.get(run.machine, 0), len(run))
-    longest, usual = max(own.values()), float(np.quantile(list(own.values()), 0.05))
+    usual = float(np.quantile(longest, 0.05))
     found: list[History] = []
     for spacing, counts in CANDIDATES.items():
         apart = spacing if "spacing" in history.auto else history.spacing
         for n in counts if "history" in history.auto else (history.outputs,):
             r = history.input_history if history.inputs_given else n
             one = History(n, r, delay, spacing=apart)
-            most = longest if apart == 1 else usual
+            most = max(longest) if apart == 1 else usual
             if _SPARED * (one.reach + 1) <= most:
                 found.append(one)
     n = 1 if "history" in history.auto else history.outputs
