@@ -162,12 +162,14 @@ def exact_costs(
     weather: Array | None = None,
     history: tuple[int, int] = (3, 2),
     seen: Array | None = None,
+    keep: float = 0.0,
 ) -> Array:
     """The expected cost of each controller on its true house, by second moments.
 
     ζ: five masses, the last readings, the last inputs, 1; temperatures less 20 °C. `history` has
     how many readings and inputs the controller remembers, `seen` its state at each step from ζ,
-    (H-1, d, ζ), if it is not our own state. `weather` is °C at each step, constant unless given.
+    (H-1, d, ζ), if it is not our own state; `keep` is how much of what is past stays in a step.
+    `weather` is °C at each step, constant unless given.
     """
     n, (q, r) = len(houses.A), history
     size = 6 + q + r
@@ -188,7 +190,7 @@ def exact_costs(
         total += np.einsum("nij,nij->n", weight, moment)
         if t == HORIZON - 1:
             break
-        step, noise = _open_loop(houses, outdoors[t], q, r)
+        step, noise = _open_loop(houses, outdoors[t], q, r, keep)
         K = gains[:, t] @ seen[t]  # (n, 1, ζ)
         total += R[0, 0] * (K @ moment @ K.transpose(0, 2, 1))[:, 0, 0]
         closed = step[:, :, :size] + step[:, :, size:] @ K
@@ -215,7 +217,9 @@ def best_costs(houses: Houses, weather: Array | None = None) -> Array:
     return np.einsum("ni,nij,nj->n", x, P, x) + spent
 
 
-def _open_loop(houses: Houses, outdoors: float, q: int, r: int) -> tuple[Array, Array]:
+def _open_loop(
+    houses: Houses, outdoors: float, q: int, r: int, keep: float = 0.0
+) -> tuple[Array, Array]:
     """ζ' = step [ζ; u] + noise, and the covariance of that; q readings, r inputs."""
     n, size = len(houses.A), 6 + q + r
     step, enter = np.zeros((n, size, size + 1)), np.zeros((n, size, 6))
@@ -228,9 +232,11 @@ def _open_loop(houses: Houses, outdoors: float, q: int, r: int) -> tuple[Array, 
     step[:, 5] = np.einsum("ni,nij->nj", houses.shown, step[:, :5])
     enter[:, 5] = np.einsum("ni,nij->nj", houses.shown, enter[:, :5])
     enter[:, 5, 5] = THERMOMETER
-    step[:, range(6, 5 + q), range(5, 4 + q)] = 1
+    step[:, range(6, 5 + q), range(5, 4 + q)] = 1 - keep
     if r:
-        step[:, 5 + q, -1] = 1
-        step[:, range(6 + q, 5 + q + r), range(5 + q, 4 + q + r)] = 1
+        step[:, 5 + q, -1] = 1 - keep
+        step[:, range(6 + q, 5 + q + r), range(5 + q, 4 + q + r)] = 1 - keep
+    past = range(6, 5 + q + r)
+    step[:, past, past] = keep
     step[:, -1, -2] = 1
     return step, enter @ enter.transpose(0, 2, 1)

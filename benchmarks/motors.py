@@ -1,7 +1,7 @@
 """40 geared motors behind encoders of 4096 counts: from current and angle to controllers.
 
     x = (angle, speed)      J speed' = kt current - b speed, exactly discretised at 10 ms
-    y = angle, to the nearest of 4096 counts a turn
+    y = angle, to the nearest of 4096 counts a turn; or with white noise, also at 50 ms
 
 Logs are Parquet tables of machine, episode, step, angle, current and what the type plate says:
 inertia and friction. Two of 40 labels are swapped. `fit` is told of outputs, and finds history and
@@ -29,17 +29,20 @@ from contextual_lqr.data.fitting import with_history
 from contextual_lqr.data.sources import cut_in_parts, find_sources
 
 Array = np.ndarray
-PERIOD, TORQUE, COUNT = 0.01, 0.05, 2 * np.pi / 4096  # s, N m / A, rad
+PERIOD, SLOW, TORQUE, COUNT = 0.01, 0.05, 0.05, 2 * np.pi / 4096  # s, s, N m / A, rad
 INERTIA, FRICTION = (2.0, 8.0), (0.2, 1.0)  # 1e-4 kg m², 1e-3 N m s
 RIPPLE = 0.02  # A: white noise of the torque, as a current
 MOTORS, EPISODES, STEPS, PLAYED = 40, 4, 500, 200
-START, HORIZON, R = 0.2, 100, 0.02
+START, LASTS, R = 0.2, 1.0, 0.02  # rad, s
 SPREAD = 1.41  # rad: of the angles in the logs
 NOISES = (0.01 * SPREAD, 0.05 * SPREAD)  # rad: of a sensor that is not an encoder
-NOISY = 4  # seeds of these
-FIRST_SEED = 7000  # chosen with seeds below 10
+NOISY = 8  # seeds of these
+FIRST_SEED = 7100  # chosen with seeds below 10
 
-DESCRIPTION = f"""
+
+def description(period: float = PERIOD) -> clqr.FleetDescription:
+    """What `fit` is told."""
+    text = f"""
 [outputs]
 angle = "rad"
 [inputs]
@@ -51,7 +54,7 @@ friction = {{ unit = "1e-3 N m s", low = {FRICTION[0]}, high = {FRICTION[1]} }}
 kind = "features"
 features = ["1", "1/inertia", "friction/inertia"]
 [task]
-horizon = {HORIZON}
+horizon = {steps_in(LASTS, period)}
 start = {{ angle = {START} }}
 [cost]
 Q = {{ angle = 1.0 }}
@@ -59,6 +62,12 @@ R = [{R}]
 [learning]
 noise_level = 0.001
 """
+    return clqr.FleetDescription.parse(text)
+
+
+def steps_in(seconds: float, period: float) -> int:
+    """How many samples there are in so long."""
+    return round(seconds / period)
 
 
 class Motors(NamedTuple):
@@ -67,18 +76,19 @@ class Motors(NamedTuple):
     A: Array  # (n, 2, 2)
     B: Array  # (n, 2)
     contexts: dict[str, Array]
+    horizon: int  # samples of an episode
 
 
-def motors(n: int, rng: np.random.Generator) -> Motors:
+def motors(n: int, rng: np.random.Generator, period: float = PERIOD) -> Motors:
     """Motors of the range, exactly discretised."""
     contexts = {"inertia": rng.uniform(*INERTIA, n), "friction": rng.uniform(*FRICTION, n)}
     A, B = np.zeros((n, 2, 2)), np.zeros((n, 2))
     for k in range(n):
         J, b = 1e-4 * contexts["inertia"][k], 1e-3 * contexts["friction"][k]
         flow = np.array([[0, 1, 0], [0, -b / J, TORQUE / J], [0, 0, 0]])
-        step = expm(PERIOD * flow)
+        step = expm(period * flow)
         A[k], B[k] = step[:2, :2], step[:2, 2]
-    return Motors(A, B, contexts)
+    return Motors(A, B, contexts, steps_in(LASTS, period))
 
 
 def sensor(angle: Array, noise: float, rng: np.random.Generator) -> Array:
@@ -144,9 +154,9 @@ def costs(fleet: Motors, controller: object, delay: int, seed: int, noise: float
     x = np.zeros((n, PLAYED, 2))
     x[..., 0] = START + COUNT * rng.uniform(-0.5, 0.5, size=(n, PLAYED))
     late, total = [np.zeros((n, PLAYED))] * delay, np.zeros((n, PLAYED))
-    for t in range(HORIZON):
+    for t in range(fleet.horizon):
         total += x[..., 0] ** 2
-        if t < HORIZON - 1:
+        if t < fleet.horizon - 1:
             u = controller(t, sensor(x[..., 0], noise, rng))
             total += R * u**2
             late.append(u)
@@ -155,22 +165,33 @@ def costs(fleet: Motors, controller: object, delay: int, seed: int, noise: float
 
 
 class Learnt:
-    """Gains of histories, on many motors and episodes at once."""
+    """What `OutputHistory.controller` does, on many motors and episodes at once."""
 
-    def __init__(self, gains: Array, history: clqr.OutputHistory) -> None:
-        self.gains, self.history, self.x = gains, history, np.zeros(0)
+    def __init__(
+        self, gains: Array, history: clqr.OutputHistory, machines: clqr.MachineBelief
+    ) -> None:
+        self.gains, self.history, self.machines = gains, history, machines
+        self.x = self.u = np.zeros(0)
 
     def __call__(self, t: int, y: Array) -> Array:
         """The currents of step t."""
-        n = self.history.n
+        kept, law = self.history, self.machines.mean[:, 0]
+        d = kept.state_size
         if t == 0:
-            self.x = np.concatenate(
-                (np.repeat(y[..., None], n, -1), np.zeros((*y.shape, self.history.past_inputs))), -1
-            )
+            self.x = np.zeros((*y.shape, d))
+            self.x[..., : kept.n] = y[..., None]
+            self.slope, self.doubt = np.zeros((len(y), d)), np.ones(len(y))  # of the level at rest
+            self.slope[:, 1 : kept.n] = 1
         else:
-            outputs, inputs = self.x[..., : n - 1], self.x[..., n:-1]
-            parts = (y[..., None], outputs, self.u[..., None], inputs)
-            self.x = np.concatenate(parts, -1)[..., : self.history.state_size]
+            z = np.concatenate((self.x, self.u[..., None]), -1)
+            off = y - np.einsum("nj,nkj->nk", law, z)
+            reach = np.einsum("nj,nj->n", law[:, :d], self.slope)
+            gain = self.doubt * reach / (reach**2 * self.doubt + 1)
+            self.slope = self.slope @ kept.shift[:, :d].T
+            self.doubt = self.doubt - gain * reach * self.doubt
+            self.x = z @ kept.shift.T
+            self.x[..., 0] = y
+            self.x = self.x + (gain[:, None] * off)[..., None] * self.slope[:, None]
         self.u = np.einsum("nj,nkj->nk", self.gains[:, t, 0], self.x)
         return self.u
 
@@ -188,16 +209,17 @@ class Best:
             self.B[:, -1] = 1
         else:
             self.B[:, :2] = fleet.B
-        Q = np.zeros((HORIZON, d, d))
+        H = fleet.horizon
+        Q = np.zeros((H, d, d))
         Q[:, 0, 0] = 1
-        cost = clqr.QuadraticCost(Q, np.full((HORIZON - 1, 1, 1), R))
+        cost = clqr.QuadraticCost(Q, np.full((H - 1, 1, 1), R))
         self.K = clqr.solve(clqr.LinearSystem(self.A, self.B[..., None]), cost).policy.gains
         W, V = np.zeros((n, d, d)), noise**2 or COUNT**2 / 12
         W[:, :2, :2] = RIPPLE**2 * fleet.B[:, :, None] * fleet.B[:, None]
         S = np.zeros((n, d, d))
         S[:, 0, 0] = V
         self.L = []
-        for _ in range(HORIZON):
+        for _ in range(H):
             L = S[:, :, 0] / (S[:, :1, 0] + V)
             self.L.append(L)
             S = S - L[:, :, None] * S[:, :1]
@@ -222,6 +244,7 @@ class Result(NamedTuple):
     trusted: Array
     found: int  # the delay
     history: int
+    spacing: float
     named: set[str]
     odd: set[str]
     seconds: float
@@ -245,7 +268,7 @@ def found_delay(seed: int, delay: int) -> int:
     fleet = motors(MOTORS, rng)
     labelled, _ = swapped(fleet, rng)
     table = labelled_log(fleet, labelled, delay, rng, steps_of(delay), 0.0)
-    about = clqr.FleetDescription.parse(DESCRIPTION)
+    about = description()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "motors.parquet"
         table.write_parquet(path)
@@ -262,20 +285,19 @@ def steps_of(delay: int) -> int:
 
 
 def run(
-    seed: int, delay: int, steps: int = STEPS, alarm: bool = True, noise: float = 0.0
+    seed: int, delay: int, steps: int = STEPS, noise: float = 0.0, period: float = PERIOD
 ) -> Result:
     """Logs, fit, 40 controllers, and what they cost."""
     rng = np.random.default_rng(seed)
     before = process_time()
-    fleet = motors(MOTORS, rng)
+    fleet = motors(MOTORS, rng, period)
     labelled, odd = swapped(fleet, rng)
     table = labelled_log(fleet, labelled, delay, rng, steps, noise)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "motors.parquet"
         table.write_parquet(path)
-        about = clqr.FleetDescription.parse(DESCRIPTION)
-        fitted = clqr.fit(about, path, alarm=alarm, robust=alarm, workers=1)
-    new = motors(MOTORS, rng)
+        fitted = clqr.fit(description(period), path, robust=True, workers=1)
+    new = motors(MOTORS, rng, period)
     about = fitted.description
     certificates = clqr.certify_many(
         fitted.decoder, new.contexts, about.cost, about.start, bounds=False, rng=rng
@@ -283,7 +305,8 @@ def run(
     gains = np.stack([one.policy.gains for one in certificates])
     history = about.output_history
     assert history is not None
-    paid = costs(new, Learnt(gains, history), delay, seed, noise)
+    learnt = Learnt(gains, history, fitted.decoder.machines(new.contexts))
+    paid = costs(new, learnt, delay, seed, noise)
     best = costs(new, Best(new, delay, noise), delay, seed, noise)
     trusted = np.array([one.verdict == "trust" for one in certificates])
     named = {one.label for one in fitted.alarm.named} if fitted.alarm else set()
@@ -294,56 +317,60 @@ def run(
         trusted,
         kept.delay,
         kept.outputs,
+        kept.spacing,
         named,
         odd,
         process_time() - before,
     )
 
 
+Setting = tuple[int, float, float]
+"""Delay, noise in rad (0: the encoder), period in s."""
+
+SETTINGS: list[Setting] = [(delay, 0.0, PERIOD) for delay in range(4)]
+SETTINGS += [(0, noise, period) for period in (PERIOD, SLOW) for noise in NOISES]
+
+
 def main() -> None:
-    """Run seeds and delays that are not in the rows yet, then write the section."""
-    rows = Path("results") / "motors.jsonl"
-    rows.parent.mkdir(exist_ok=True)
-    done = [json.loads(line) for line in rows.read_text().splitlines()] if rows.exists() else []
-    seen = {(row["seed"], row["delay"], row.get("noise", 0.0)) for row in done}
-    seeds = range(FIRST_SEED, FIRST_SEED + int(sys.argv[1] if len(sys.argv) > 1 else 20))
-    for delay in (0, 1, 2, 3):
-        for seed in seeds:
-            if (seed, delay, 0.0) not in seen:
-                done.append(
-                    _row(seed, delay, run(seed, delay, STEPS if delay == 0 else STEPS // 2))
-                )
-                with rows.open("a") as file:
-                    file.write(json.dumps(done[-1]) + "\n")
-    file = Path("results") / "delays.jsonl"
-    found = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    """Run what is not in the rows yet, then write the section."""
+    many = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    seeds = range(FIRST_SEED, FIRST_SEED + many)
+    done, found = _kept("motors"), _kept("delays")
+    seen = {(row["seed"], *_setting(row)) for row in done}
+    for setting in SETTINGS:
+        for seed in seeds[:NOISY] if setting[1] else seeds:
+            if (seed, *setting) not in seen:
+                delay, noise, period = setting
+                one = run(seed, delay, steps_of(delay), noise, period)
+                done.append(_add("motors", _row(seed, setting, one)))
     known = {(row["seed"], row["delay"]) for row in found}
-    for delay, seed in ((d, s) for d in (0, 1, 2, 3) for s in seeds if (s, d) not in known):
-        found.append({"seed": seed, "delay": delay, "found": found_delay(seed, delay)})
-        with file.open("a") as whole:
-            whole.write(json.dumps(found[-1]) + "\n")
-    for noise in NOISES:
-        for seed in seeds[:NOISY]:
-            if (seed, 0, noise) not in seen:
-                done.append(_row(seed, 0, run(seed, 0, noise=noise), noise))
-                with rows.open("a") as file:
-                    file.write(json.dumps(done[-1]) + "\n")
+    for delay, seed in ((d, s) for d in range(4) for s in seeds if (s, d) not in known):
+        looked = {"seed": seed, "delay": delay, "found": found_delay(seed, delay)}
+        found.append(_add("delays", looked))
     write_section("real-fleets", "motors", section(done, found))
 
 
-def _row(seed: int, delay: int, one: Result, noise: float = 0.0) -> dict[str, Any]:
-    return {
-        "seed": seed,
-        "delay": delay,
-        "noise": noise,
-        "found": one.found,
-        "history": one.history,
-        "excess": one.excess.tolist(),
-        "trusted": one.trusted.tolist(),
-        "named": sorted(one.named),
-        "odd": sorted(one.odd),
-        "seconds": one.seconds,
-    }
+def _kept(name: str) -> list[dict[str, Any]]:
+    file = Path("results") / f"{name}.jsonl"
+    file.parent.mkdir(exist_ok=True)
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def _add(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    with (Path("results") / f"{name}.jsonl").open("a") as file:
+        file.write(json.dumps(row) + "\n")
+    return row
+
+
+def _setting(row: dict[str, Any]) -> Setting:
+    return row["delay"], row["noise"], row["period"]
+
+
+def _row(seed: int, setting: Setting, one: Result) -> dict[str, Any]:
+    delay, noise, period = setting
+    row = {"seed": seed, "delay": delay, "noise": noise, "period": period} | one._asdict()
+    lists = {name: getattr(one, name).tolist() for name in ("excess", "trusted")}
+    return row | lists | {"named": sorted(one.named), "odd": sorted(one.odd)}
 
 
 def section(rows: list[dict[str, Any]], delays: list[dict[str, Any]]) -> str:
@@ -356,29 +383,32 @@ def section(rows: list[dict[str, Any]], delays: list[dict[str, Any]]) -> str:
         "`fit` is told `[outputs]` and nothing else: history and delay are found in the logs, "
         "machines that stand out are set aside (`--robust`). Then controllers for 40 motors never "
         f"tried, from {START} rad to 0 within a second, against the LQR of each true motor behind "
-        "a Kalman filter that knows it and sees the same encoder. Bad: more than 5 % above that. "
-        "Last, instead of the encoder's steps, white noise of 1 and 5 % of the angle's spread. "
-        f"Logs are {EPISODES * STEPS * PERIOD:.0f} s of each motor without delay, half of that "
-        "with one; `python benchmarks/motors.py`, seeds "
-        f"{min(r['seed'] for r in rows)} to {max(r['seed'] for r in rows)}.",
+        "a Kalman filter that knows it and sees the same sensor. Bad: more than 5 % above that. "
+        "Last, instead of the encoder's steps, white noise of 1 and 5 % of the angle's spread, "
+        f"every 10 and every 50 ms. Logs are {EPISODES} episodes of {STEPS} samples of each motor, "
+        "half as long with a delay; `python benchmarks/motors.py`, seeds from "
+        f"{min(r['seed'] for r in rows)} on.",
         "",
-        "| true delay, noise | seeds | delay found | history, outputs | excess, median | worst | "
+        "| sensor | seeds | delay found | outputs, samples apart | excess, median | worst | "
         "trusted | bad | both swapped named | others named | s of processor |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "|---" * 11 + "|",
     ]
-    for noise, delay in sorted({(row.get("noise", 0.0), row["delay"]) for row in rows}):
-        some = [row for row in rows if (row.get("noise", 0.0), row["delay"]) == (noise, delay)]
+    order = [one for one in SETTINGS if one in {_setting(row) for row in rows}]
+    for delay, noise, period in order:
+        some = [row for row in rows if _setting(row) == (delay, noise, period)]
         excess = np.array([row["excess"] for row in some])
         trusted = np.array([row["trusted"] for row in some])
         both = sum(set(row["odd"]) <= set(row["named"]) for row in some)
         more = sum(len(set(row["named"]) - set(row["odd"])) for row in some)
-        lengths = [row["history"] for row in some]
         looked = some if noise else [row for row in delays if row["delay"] == delay]
+        told = sorted({(row["spacing"], row["history"]) for row in some})
         cells = [
-            f"{delay}, {noise / SPREAD:.0%}" if noise else str(delay),
+            f"noise {noise / SPREAD:.0%}, {1000 * period:.0f} ms"
+            if noise
+            else f"encoder, delay {delay}",
             str(len(some)),
             f"{sum(row['found'] == delay for row in looked)} of {len(looked)}",
-            f"{min(lengths)} to {max(lengths)}",
+            "; ".join(f"{n}, {apart:g}" for apart, n in told),
             f"{100 * np.median(excess):.2f} %",
             f"{100 * excess.max():.2f} %",
             f"{trusted.sum()} of {trusted.size}",

@@ -11,7 +11,8 @@ from contextual_lqr.belief.confidence import (
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
-from contextual_lqr.belief.output_history import OutputController, OutputHistory, OutputMemory
+from contextual_lqr.belief.output_history import OutputHistory
+from contextual_lqr.belief.output_memory import OutputController, OutputMemory
 from contextual_lqr.belief.plots import plot_decoder
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.schedule import ScheduleBelief

@@ -9,6 +9,7 @@ import pytest
 
 from command import command
 from contextual_lqr.data import FittedFleet, FleetDescription, describe_table, survey_logs
+from contextual_lqr.data.survey import resolution
 from contextual_lqr.errors import InputError
 from fleet_logs import cart_rows, write
 from motor_tables import motor_tables
@@ -41,6 +42,17 @@ def test_from_an_export_to_a_controller(folder: Path, capsys: pytest.CaptureFixt
     system = FittedFleet.load("motors.decoder").decoder.system({"traegheit": 3.0})
     np.testing.assert_allclose(system.A, [[1, 0.01], [0, 0.98]], atol=0.01)
     np.testing.assert_allclose(system.B, [[0], [0.5 / 3]], atol=0.01)
+
+
+def test_bounds_of_contexts_are_those_of_all_machines_in_their_table(folder: Path) -> None:
+    """Also of machines of which this log has nothing yet."""
+    motor_tables(folder, machines=4, steps=40)
+    listed = Path("prueflinge.csv").read_text(encoding="latin-1").splitlines()
+    name = listed[-1].split(";")[0]
+    more = "\n".join([*listed, listed[-1].replace(name, name + "b").rsplit(";", 1)[0] + ";77,7"])
+    Path("prueflinge.csv").write_text(more + "\n", encoding="latin-1")
+    about = FleetDescription.parse(describe_table("motoren.csv", "prueflinge.csv"))
+    assert about.contexts[0].high == 78.0
 
 
 def test_what_is_found_is_in_the_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -202,6 +214,10 @@ def test_a_survey_tells_what_is_wrong_with_sensors_and_loops(tmp_path: Path) -> 
     assert by_name(log(feedback=True))["force"].free < 1e-6  # type: ignore[attr-defined]
     coarse = by_name(log(grid=0.25))["position"].resolution  # type: ignore[attr-defined]
     assert abs(coarse - 0.25) < 1e-9
+    step = 360 / 4096  # an encoder in degrees, of which the table has four decimals
+    encoder = np.round(step * np.random.default_rng(1).integers(-900, 900, size=4000), 4)
+    assert abs((resolution(encoder) or 0) / step - 1) < 1e-6
+    assert resolution(np.random.default_rng(2).normal(size=4000)) is None
 
 
 def test_the_page_shows_how_long_a_history_must_be(folder: Path) -> None:

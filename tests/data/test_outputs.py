@@ -209,11 +209,77 @@ def test_a_large_step_within_the_range_is_no_encoder_that_begins_anew(tmp_path):
 
 
 def test_a_sensor_too_noisy_for_any_history_is_said():
-    falling = {n: 1 / n for n in CANDIDATES}
-    (said,) = HistoryChoice(16, 0, {"current": 0}, falling, 20, 4).sentences
-    assert "errors still fall at 16 outputs" in said
-    assert HistoryChoice(12, 0, {"current": 0}, falling, 20, 4).sentences == []
-    assert HistoryChoice(16, 0, {"current": 0}, {}, 0, 4).sentences == []  # which was declared
+    falling = {1.0: {n: 1 / n for n in CANDIDATES[1.0]}, 3.0: {3: 0.3, 4: 0.1}}
+    late = {"current": 0}
+    (said,) = HistoryChoice(4, 3.0, 0, late, falling, 20, 4).sentences
+    assert "still fall at the last 4 outputs, about 3 samples apart, the longest history" in said
+    (said,) = HistoryChoice(16, 1.0, 0, late, falling, 20, 4).sentences
+    assert "still fall at the last 16 outputs, the longest history" in said
+    assert HistoryChoice(12, 1.0, 0, late, falling, 20, 4).sentences == []
+    assert HistoryChoice(16, 1.0, 0, late, {}, 0, 4).sentences == []  # which was declared
+
+
+def test_a_past_that_fades_teaches_what_the_output_history_does(tmp_path, monkeypatch):
+    table, arrays = motor_log(np.random.default_rng(8))
+    table.write_csv(tmp_path / "motors.csv")
+    about = clqr.FleetDescription.parse(TEXT.format(keys="history = 3\ndelay = 1\nspacing = 2.5"))
+    assert about.output_history == clqr.OutputHistory(1, 1, 3, 1, 3, spacing=2.5)
+    known = about.output_history.known(about.context_map)
+    assert all(np.allclose(about.known[i], row, atol=1e-12) for i, row in known.items())
+    fitted, same = clqr.fit(about, tmp_path / "motors.csv", alarm=False), by_hand(about, arrays)
+    assert fitted.decoder.rows == same.rows == 8 * (39 - about.history.reach)
+    assert np.allclose(fitted.decoder.estimate, same.estimate, atol=1e-9)
+    monkeypatch.setattr(sources, "BATCH", 7)
+    cut = clqr.fit(about, tmp_path / "motors.csv", alarm=False)
+    assert np.allclose(cut.decoder.estimate, same.estimate, atol=1e-9)
+    fitted.save(tmp_path / "fleet.decoder")
+    again = clqr.FittedFleet.load(tmp_path / "fleet.decoder")
+    assert again.description.history == about.history
+    grown = clqr.fit(about, tmp_path / "motors.csv", into=again, alarm=False)
+    assert grown.decoder.rows == same.rows
+
+
+def test_a_past_that_fades_leaves_nearly_every_machine_something_of_its_own(tmp_path):
+    """Half of the machines have run for a tenth of the time only, and come last in the log."""
+    table, _ = motor_log(np.random.default_rng(9), episodes=16, steps=400, noise=0.1)
+    short = table.filter(pl.col("step") < 40).with_columns(machine="short " + pl.col("machine"))
+    both = pl.concat([table, short.with_columns(pl.col("episode") + 100)])
+    both.write_parquet(tmp_path / "both.parquet")
+    fitted = clqr.fit(clqr.FleetDescription.parse(AUTO), tmp_path / "both.parquet", alarm=False)
+    assert list(fitted.report.history.curves) == [1.0]
+    assert fitted.report.short == 0
+
+
+def test_a_noisy_sensor_is_given_a_long_history(tmp_path):
+    """Least squares on the last outputs is biased by its noise; on a past that fades it is not."""
+    table, _ = motor_log(np.random.default_rng(9), episodes=16, steps=400, noise=0.1)
+    table.write_parquet(tmp_path / "noisy.parquet")
+
+    def fitted(keys):
+        about = clqr.FleetDescription.parse(TEXT.format(keys=keys))
+        return clqr.fit(about, tmp_path / "noisy.parquet", alarm=False)
+
+    def answer(fleet):
+        """The angle under a constant current."""
+        system, x, angles = fleet.decoder.system({"inertia": 2.0}), fleet.description.start * 0, []
+        for _ in range(60):
+            x = system.A @ x + system.B[:, 0]
+            angles.append(x[0])
+        return np.array(angles)
+
+    long = fitted("")
+    kept, found = long.description.history, long.report.history
+    assert kept.spacing > 1
+    assert kept.delay == 0  # though noise hides the newest current
+    assert found.errors[kept.outputs] < 0.7 * found.curves[1.0][kept.outputs]
+    declared = f"history = {kept.outputs}\nspacing = {kept.spacing}\ndelay = 0"
+    assert np.array_equal(fitted(declared).decoder.estimate, long.decoder.estimate)
+    angle, speed, truth = 0.0, 0.0, []
+    for _ in range(60):
+        angle, speed = angle + 0.1 * speed + 0.05 * 0.25, 0.9 * speed + 0.25
+        truth.append(angle)
+    assert np.abs(answer(long) / truth - 1)[20:].max() < 0.05
+    assert np.abs(answer(fitted("history = 4\ndelay = 0")) / truth - 1)[20:].max() > 0.5
 
 
 def test_what_is_wrong_with_outputs_is_said_with_its_line():

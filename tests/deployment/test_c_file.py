@@ -83,7 +83,7 @@ def cases() -> dict[str, Case]:
     W = half @ half.T + 0.1 * np.eye(5)
     bounds = {"a": (0.5, 2.0), "b": (-1.0, 1.0)}
     short = OutputHistory(2, 2, n=2, input_history=1)
-    late = OutputHistory(1, 1, n=3, delay=1, measured=2, constant=True)
+    late = OutputHistory(1, 1, n=3, delay=1, measured=2, constant=True, spacing=2.5)
     laws = [
         FeatureContext(["1", "1/a"], states=one.state_size, inputs=one.inputs, bounds=bounds)
         for one in (short, late)
@@ -137,6 +137,7 @@ def cases() -> dict[str, Case]:
                 "states": ["one", "sun", "wind", "x", "x_1", "x_2", "u_1", "u_2", "u_3"],
                 "lags": [(name, 0) for name in ("one", "sun", "wind")]
                 + [("x", 0), ("x", 1), ("x", 2), ("u", 1), ("u", 2), ("u", 3)],
+                "fades": [0, 0, 0, 0, 0.6, 0.6, 0, 0.6, 0.6],
                 "constant": ["one"],
                 "measured": ["sun", "wind"],
                 "target": {"x": 1.0},

@@ -225,8 +225,9 @@ def test_a_disturbance_that_is_measured_is_balanced_before_it_is_felt() -> None:
         Controller(house, cost, target={"wall": 1.0, "indoor": 20.0}, **names)
 
 
-def test_only_outputs_are_given_and_the_rest_is_remembered() -> None:
-    history = OutputHistory(1, 1, n=2, delay=1)
+@pytest.mark.parametrize("spacing", [1.0, 4.0])
+def test_only_outputs_are_given_and_the_rest_is_remembered(spacing: float) -> None:
+    history = OutputHistory(1, 1, n=2, delay=1, spacing=spacing)
     A = history.shift[:, :4].copy()
     A[0] = [1.6, -0.7, 0.3, 0.1]
     machine = LinearSystem(A, history.shift[:, 4:])
@@ -235,13 +236,14 @@ def test_only_outputs_are_given_and_the_rest_is_remembered() -> None:
         input_bounds={"u": (-1.0, 1.0)},
         states=["y", "y_1", "u_1", "u_2"],
         lags=[("y", 0), ("y", 1), ("u", 1), ("u", 2)],
+        fades=[0.0, 1 - 1 / spacing, 0.0, 1 - 1 / spacing],
     )
     remembers, told = Controller.of(machine, task), Controller.of(machine, task)
     memory, played, rng = history.memory(), None, default_rng(0)
     for _ in range(20):
         y = 3 * rng.standard_normal(1)
         played = told.input(memory.see(y, played))
-        np.testing.assert_array_equal(remembers.input(y), played)
+        np.testing.assert_allclose(remembers.input(y), played, rtol=1e-12)
     remembers.reset()
     np.testing.assert_array_equal(remembers.input(y), told.input(history.at_rest(y)))
     with pytest.raises(InputError, match="state must be 1 numbers, or 4, not of shape"):

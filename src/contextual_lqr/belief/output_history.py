@@ -19,23 +19,30 @@ of all that was seen, whose weights die out like (A - LC)ⁱ, and innovations ar
 squares on a history that is long enough is least squares on that predictor, without bias, and the
 LQR of this state is the filter and the LQR of the machine in one. How long is enough can be told:
 e is white, and a longer history predicts no better.
+
+The noisier a sensor is for its sampling time, the longer. Long histories need not be wide: with a
+spacing above 1, y₋ᵢ and u₋ⱼ are means of the past that fade (`fading.py`), so many samples apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.checks import as_count, as_input_bounds, as_numbers, frozen, require
+from contextual_lqr.belief.fading import faded, forgotten_after, keep_of
+from contextual_lqr.checks import as_count, as_number, as_numbers, require
 from contextual_lqr.context import ContextMap
-from contextual_lqr.errors import InputError
-from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
+from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, QuadraticCost, Trajectory
+
+if TYPE_CHECKING:
+    from contextual_lqr.belief.machine import MachineBelief
+    from contextual_lqr.belief.output_memory import OutputController, OutputMemory
 
 LONGEST = 10_000  # steps
 
@@ -62,6 +69,9 @@ class OutputHistory:
         They are expected to stay as they are.
     constant : bool
         Whether 1 is a state, for offsets and targets.
+    spacing : float
+        How many samples apart the past outputs and inputs are. Above 1 they are means of the past
+        that fade, and a few reach back far, as noisy sensors ask for.
 
     Raises
     ------
@@ -85,12 +95,15 @@ class OutputHistory:
     input_history: int | None = None
     measured: int = 0
     constant: bool = False
+    spacing: float = 1.0
 
     def __post_init__(self) -> None:
         for name, least in (("outputs", 1), ("inputs", 1), ("n", 1), ("delay", 0), ("measured", 0)):
             as_count(name, getattr(self, name), least, LONGEST)
         if self.input_history is not None:
             as_count("input_history", self.input_history, 1, LONGEST)
+        spacing = as_number("spacing", self.spacing)
+        require(1 <= spacing <= LONGEST, f"spacing must be from 1 to {LONGEST}, not {spacing!r}")
 
     @property
     def past_inputs(self) -> int:
@@ -100,7 +113,11 @@ class OutputHistory:
     @property
     def lost(self) -> int:
         """How many steps of an episode pass before there is a whole history."""
-        return max(self.n - 1, self.past_inputs)
+        late, outputs = self.delay, self.n - 1
+        inputs = self.past_inputs - late
+        return max(
+            forgotten_after(outputs, self.spacing), late + forgotten_after(inputs, self.spacing)
+        )
 
     @property
     def newest(self) -> int:
@@ -158,9 +175,19 @@ class OutputHistory:
             "for a step",
         )
         parts = [np.ones((*batch, H - first, int(self.constant))), w[..., first:, :]]
-        parts += [y[..., first - i : H - i, :] for i in range(self.n)]
-        parts += [u[..., first - j : H - j, :] for j in range(1, self.past_inputs + 1)]
+        late = self.delay
+        held = np.concatenate((u, u[..., -1:, :]), axis=-2)  # a row for the last output
+        past = self.stages(y, self.n - 1)
+        past += [held[..., first - j : H - j, :] for j in range(1, late + 1)]
+        lagged = np.concatenate((held[..., :1, :].repeat(late, -2), held[..., : H - late, :]), -2)
+        past += self.stages(lagged, self.past_inputs - late)[1:]
+        parts += [one[..., one.shape[-2] - (H - first) :, :] for one in past]
         return Trajectory(np.concatenate(parts, axis=-1), u[..., first:, :])
+
+    def stages(self, column: Float[Array, "*batch T q"], many: int) -> list[Array]:
+        """What a column is, and was: as many stages of its past, further and further back."""
+        past = faded(np.moveaxis(column, -2, 0), many, self.spacing)
+        return [np.moveaxis(one, 0, -2) for one in past]
 
     def known(self, context_map: ContextMap) -> dict[int, Float[Array, " p"]]:
         """The rows of Θ that shift the history, for `Decoder(known=...)`.
@@ -203,11 +230,15 @@ class OutputHistory:
         d, q, m, y0 = self.state_size, self.outputs, self.inputs, self.newest
         rows = np.zeros((d, d + m))
         rows[range(y0), range(y0)] = 1.0  # 1 and the disturbances stay
-        old = y0 + self.n * q
+        old, keep = y0 + self.n * q, keep_of(self.spacing)
+        late = old + self.delay * m  # inputs that are on their way do not fade
+        fading = [*range(y0 + q, old), *range(late, d)]
         rows[range(y0 + q, old), range(y0, old - q)] = 1.0
         if self.past_inputs:
             rows[range(old, old + m), range(d, d + m)] = 1.0
             rows[range(old + m, d), range(old, d - m)] = 1.0
+        rows[fading] *= 1.0 - keep
+        rows[fading, fading] = keep
         return rows
 
     # -- the task ----------------------------------------------------------------------------------
@@ -275,17 +306,23 @@ class OutputHistory:
         one = np.ones(int(self.constant))
         return np.concatenate((one, w, np.tile(y, self.n), np.tile(u, self.past_inputs)))
 
-    # -- on the machine ----------------------------------------------------------------------------
+    # -- on the machine (output_memory.py) ---------------------------------------------------------
 
-    def memory(self) -> OutputMemory:
-        """What a controller must remember at run time; empty, as before an episode."""
-        return OutputMemory(self)
+    def memory(self, machine: LinearSystem | MachineBelief | None = None) -> OutputMemory:
+        """What a controller must remember at run time; empty, as before an episode.
+
+        A `machine` lets it tell where it rests at the start, if the sensor is noisy.
+        """
+        from contextual_lqr.belief.output_memory import OutputMemory
+
+        return OutputMemory(self, machine)
 
     def controller(
         self,
         policy: LinearPolicy | Callable[[int, Any], Any],
         *,
         input_bounds: Any = None,
+        machine: LinearSystem | MachineBelief | None = None,
     ) -> OutputController:
         """A policy of the history, as a controller that is given outputs alone.
 
@@ -295,13 +332,19 @@ class OutputHistory:
             From the step and the state to the input, as `certify(...).policy` is.
         input_bounds : optional
             What inputs may be, (low, high): they are clipped, and what was clipped is remembered.
+        machine : LinearSystem or MachineBelief, optional
+            The machine as it is believed to be, as `decoder.machine(context)` is. An episode begins
+            at rest, but the first output has noise in it; with this, where it rests is estimated
+            from the outputs that follow, too.
 
         Returns
         -------
         OutputController
             With an empty memory.
         """
-        return OutputController(self, policy, input_bounds)
+        from contextual_lqr.belief.output_memory import OutputController
+
+        return OutputController(self, policy, input_bounds, machine)
 
     def _columns(self, name: str, value: ArrayLike, size: int) -> Array:
         found = as_numbers(name, value, f"(..., H, {size})", 1)
@@ -318,80 +361,3 @@ class OutputHistory:
             f"{name} must be {size} number{'s' if size != 1 else ''}, but has shape {found.shape}",
         )
         return found
-
-
-@dataclass
-class OutputMemory:
-    """The last outputs and inputs of a machine that runs.
-
-    Before the first output it is taken to have been at rest there, with inputs of 0.
-    """
-
-    history: OutputHistory
-    _state: Array | None = field(default=None, repr=False)
-
-    def see(
-        self,
-        outputs: ArrayLike,
-        played: ArrayLike | None = None,
-        measured: ArrayLike | None = None,
-    ) -> Float[Array, " d"]:
-        """The state now that these outputs were measured.
-
-        `played` is the input since the outputs before, and is left out for the first.
-        """
-        about, before = self.history, self._state
-        if (before is None) != (played is None):
-            raise InputError(
-                "say what was played since the outputs before"
-                if played is None
-                else "nothing can have been played before the first outputs"
-            )
-        x = about.at_rest(outputs, played, measured)
-        if before is not None:
-            y0, q, m = about.newest, about.outputs, about.inputs
-            old = y0 + about.n * q
-            x[y0 + q : old] = before[y0 : old - q]
-            x[old + m :] = before[old : len(x) - m]
-        self._state = frozen(x)
-        return self._state
-
-
-class OutputController:
-    """A controller that is given outputs, and remembers what it needs of them.
-
-    An episode's policy ends with it, and is refused beyond; a `StationaryPolicy` goes on for ever.
-    `restart` begins anew.
-    """
-
-    def __init__(
-        self,
-        history: OutputHistory,
-        policy: LinearPolicy | Callable[[int, Any], Any],
-        input_bounds: Any = None,
-    ) -> None:
-        if isinstance(policy, LinearPolicy):
-            shape, want = policy.gains.shape, (history.inputs, history.state_size)
-            require(
-                len(shape) == 3 and shape[1:] == want,
-                f"the policy's gains have shape {shape}, but this history needs (steps, "
-                f"{want[0]}, {want[1]})",
-            )
-        self.history, self.policy = history, policy
-        m = history.inputs
-        self._bounds = None if input_bounds is None else as_input_bounds(input_bounds, m)
-        self.restart()
-
-    def restart(self) -> None:
-        """Forget: the next output is the first of an episode."""
-        self._memory, self._step = self.history.memory(), 0
-        self._last: Array | None = None
-
-    def input(self, outputs: ArrayLike, measured: ArrayLike | None = None) -> Float[Array, " m"]:
-        """The input to play now that these outputs, and disturbances, are measured."""
-        x = self._memory.see(outputs, self._last, measured)
-        u = as_numbers("the policy's input", self.policy(self._step, x), "(inputs,)", 1)
-        if self._bounds is not None:
-            u = np.clip(u, *self._bounds)
-        self._last, self._step = frozen(u), self._step + 1
-        return u.copy()

@@ -77,7 +77,7 @@ def write_page(survey: LogSurvey, path: Path) -> None:
             told = (
                 f"The error of predictions up to {choice.steps} steps ahead on machines left out, "
                 "by how many outputs the state holds; 1 is that of saying that outputs stay as "
-                f"they are. The last {choice.outputs} are chosen."
+                f"they are. Taken are {choice.words}."
             )
     page = rendered_page(
         "check.html",
@@ -119,15 +119,20 @@ def draw(survey: LogSurvey, figure: Figure) -> None:
 
 def draw_history(choice: HistoryChoice, figure: Figure) -> None:
     """The error of prediction against the length of the history."""
-    (ax,) = panels(figure, 1, 1, 8.4, 1.6)
-    lengths = sorted(choice.errors)
-    ax.semilogy(lengths, [choice.errors[n] for n in lengths], "o-", color=PALETTE[0], ms=4)
+    (ax,) = panels(figure, 1, 1, 8.4, 2.2)
+    lengths = sorted({n for curve in choice.curves.values() for n in curve})
+    for (spacing, curve), colour in zip(choice.curves.items(), PALETTE, strict=False):
+        own, apart = sorted(curve), "sample" if spacing == 1 else "samples"
+        errors = [curve[n] for n in own]
+        ax.semilogy(own, errors, "o-", color=colour, ms=3, lw=1, label=f"{spacing:g} {apart} apart")
     chosen = choice.outputs
     if chosen in choice.errors:
-        ax.plot(chosen, choice.errors[chosen], "o", color=PALETTE[1], ms=7)
+        ax.plot(chosen, choice.errors[chosen], "o", color="black", ms=9, mfc="none")
     ax.set_xticks(lengths, [str(n) for n in lengths])
     ax.minorticks_off()
     ax.set(xlabel="outputs in the state", ylabel="error")
+    if len(choice.curves) > 1:
+        ax.legend(fontsize="small", ncols=2)
 
 
 def _cells(one: QuantityReport) -> tuple[str, ...]:

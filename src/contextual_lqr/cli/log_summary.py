@@ -84,8 +84,7 @@ def say_report(console: Console, report: LogReport) -> None:
 def _say_history(console: Console, found: HistoryChoice) -> None:
     for sentence in found.sentences:
         say(console, sentence)
-    outputs = "output" if found.outputs == 1 else "outputs"
-    say(console, f"history   the last {found.outputs} {outputs}, delay {found.delay}")
+    say(console, f"history   {found.words}, delay {found.delay}")
     if found.errors:
         curve = ", ".join(f"{n}: {error:.3g}" for n, error in found.errors.items())
         ahead = f"errors up to {found.steps} steps ahead, against outputs that stay"

@@ -31,7 +31,7 @@ def survey_logs(
     survey = surveyor.survey(learnt.report, learnt.decoder)
     if choice is not None:
         survey.report.history, survey.delay = choice, choice.sentences
-        kept = f"the state is made of the last {choice.outputs} outputs"
+        kept = f"the state is made of {choice.words}"
         survey.history = [kept, *(survey.history or [])]
     return survey
 

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.fading import forgotten_after, keep_of
 from contextual_lqr.belief.output_history import OutputHistory
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
@@ -43,7 +44,8 @@ AUTO = "auto"
 class History:
     """How many outputs and inputs the state is made of, and how late inputs act.
 
-    `auto` is what of this the logs are to tell: "history", "delay". Until then it is provisional.
+    Past ones are `spacing` samples apart, above 1 as means that fade. `auto` is what of this the
+    logs are to tell: "history", "spacing", "delay". Until then it is provisional.
     """
 
     outputs: int
@@ -51,17 +53,27 @@ class History:
     delay: int
     auto: tuple[str, ...] = ()
     inputs_given: bool = False  # whether input_history was written down, and stays
+    spacing: float = 1.0
 
     def __str__(self) -> str:
         outputs = "as many as the logs ask for" if "history" in self.auto else str(self.outputs)
         delay = "found in the logs" if "delay" in self.auto else str(self.delay)
-        return f"history {outputs}, delay {delay}"
+        apart = "" if self.spacing == 1 else f", {self.spacing:g} samples apart"
+        return f"history {outputs}{apart}, delay {delay}"
 
-    def found(self, outputs: int, delay: int) -> History:
+    @property
+    def reach(self) -> int:
+        """How many steps pass before there is a whole history."""
+        late = self.delay + forgotten_after(self.input_history - 1, self.spacing)
+        return max(forgotten_after(self.outputs - 1, self.spacing), late)
+
+    def found(self, outputs: int, delay: int, spacing: float) -> History:
         """With what the logs have told in the place of what was left to them."""
         n = outputs if "history" in self.auto else self.outputs
         late = delay if "delay" in self.auto else self.delay
-        return History(n, self.input_history if self.inputs_given else n, late)
+        apart = spacing if "spacing" in self.auto else self.spacing
+        r = self.input_history if self.inputs_given else n
+        return History(n, r, late, spacing=apart)
 
 
 @dataclass(frozen=True)
@@ -118,7 +130,7 @@ class FleetDescription:
     set_point: Mapping[str, float] = field(default_factory=dict)  # states held at a value
     integral: Mapping[str, float | None] = field(default_factory=dict)  # None: the usual weight
     angles: tuple[int, ...] = ()  # states of which a whole turn is no difference
-    lags: tuple[tuple[str, int], ...] = ()  # of each state its column, and how many steps ago
+    lags: tuple[tuple[str, int], ...] = ()  # of each state its column, and how many stages ago
     history: History | None = None  # if the state is made of outputs
     layout: Layout = field(default_factory=Layout)  # of logs
 
@@ -159,10 +171,10 @@ class FleetDescription:
         file = FleetFile(text, name, folder or Path(), targets)
         return file.description(horizon, history)
 
-    def with_history(self, outputs: int, delay: int) -> FleetDescription:
+    def with_history(self, outputs: int, delay: int, spacing: float) -> FleetDescription:
         """The same fleet once the logs have told what was left to them."""
         assert self.history is not None
-        found = self.history.found(outputs, delay)
+        found = self.history.found(outputs, delay, spacing)
         text, targets, horizon = self.text, self.targets_now, self.horizon
         told = self.parse(text, targets=targets, horizon=horizon, history=found)
         return replace(told, layout=self.layout)  # whose paths do not depend on where we are
@@ -197,6 +209,7 @@ class FleetDescription:
             kept.input_history,
             len(self.declared) - len(learnt) - len(still),
             bool(still),
+            kept.spacing,
         )
         return about if about.state_size == len(self.states) else None
 
@@ -306,7 +319,17 @@ class FleetDescription:
             constant=[one.name for one in self.states if one.constant],
             measured=[one.name for one in self.states if one.measured],
             lags=self.lags if self.history is not None else (),
+            fades=self._fades,
         )
+
+    @property
+    def _fades(self) -> list[float]:
+        """How much of each state stays in a step, of those whose past fades."""
+        if self.history is None:
+            return []
+        late = dict.fromkeys(self.input_names, self.history.delay)  # what is on its way does not
+        keep = keep_of(self.history.spacing)
+        return [keep if lag > late.get(column, 0) else 0.0 for column, lag in self.lags]
 
     @property
     def prior_in_words(self) -> str:

@@ -98,6 +98,7 @@ def _written(guess: Guess, contexts: str | None, folder: Path) -> str:
     kind = "states", "numbers that move, and are no inputs by their headings"
     if partial:
         kind = "outputs", "not a whole state, as with the step before they predict better"
+    seen = guess.contexts | guess.listed
     noise = noise if noise > 0 else 1e-9 * float(sizes(guess, guess.states).max())
     lines = [
         f"# From {guess.log}, by asking nothing: lines marked as a guess are one. Look at each.",
@@ -111,7 +112,7 @@ def _written(guess: Guess, contexts: str | None, folder: Path) -> str:
         *(f"{names[one]} = {_text(split_unit(one)[1])}" for one in guess.inputs),
         "",
         f"[contexts] {_MARK}: the same in all rows of a machine; bounds are what the table has",
-        *(_context(names[one], one, values) for one, values in guess.contexts.items()),
+        *(_context(names[one], one, values) for one, values in seen.items()),
         "",
         "[context_map]",
         'kind = "features"',

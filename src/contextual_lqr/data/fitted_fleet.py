@@ -147,7 +147,8 @@ class FittedFleet(Displayed):
             "doubts": list(self.doubts),
         }
         if (history := self.description.history) is not None:
-            state["history"] = [history.outputs, history.input_history, history.delay]
+            numbers = history.outputs, history.input_history, history.delay, history.spacing
+            state["history"] = list(numbers)
         targets = self.description.targets_now
         if targets is not None:
             arrays = arrays | {"targets": targets}
@@ -198,8 +199,9 @@ class FittedFleet(Displayed):
         return {**self.decoder._facts(), **seen, **alarm}
 
 
-def _history(saved: list[int] | None) -> History | None:
+def _history(saved: list[float] | None) -> History | None:
     if saved is None:
         return None
-    outputs, inputs, delay = map(int, saved)
-    return History(outputs, inputs, delay)
+    outputs, inputs, delay = map(int, saved[:3])
+    (spacing,) = map(float, saved[3:] or [1.0])
+    return History(outputs, inputs, delay, spacing=spacing)

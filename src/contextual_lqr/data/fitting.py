@@ -124,7 +124,7 @@ def fit(
     )
     if into is not None and description.history is not None and into.description.history:
         found = into.description.history  # which is what "auto" stands for from now on
-        description = description.with_history(found.outputs, found.delay)
+        description = description.with_history(found.outputs, found.delay, found.spacing)
     if into is not None and (odd := into.description.differences(description, task=False)):
         raise InputError(
             f"the fleet to add to is described differently, in {', '.join(odd)}: it can learn only "
@@ -185,7 +185,7 @@ def with_history(
     if description.history is None:
         return description, None
     choice = choose_history(description, sampled_runs(description, parts, sort=sort))
-    return description.with_history(choice.outputs, choice.delay), choice
+    return description.with_history(choice.outputs, choice.delay, choice.spacing), choice
 
 
 def _alarmed(

@@ -1,13 +1,14 @@
 """Transitions whose states are histories: the columns of a log, some of them steps ago.
 
 Of a run of L transitions, one after the other, the next one has a whole history. What a column was
-i steps ago is the column itself, begun i rows earlier: nothing is copied. Runs do not go on from
-one stretch to the next, so that what is learnt does not depend on where a log is cut.
+i steps ago is the column itself, begun i rows earlier: nothing is copied. If the past fades, it is
+computed, each run by itself. Runs do not go on from one stretch to the next, so that what is learnt
+does not depend on where a log is cut.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -18,6 +19,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.episodes import Names, RowLabels
+from contextual_lqr.belief.fading import faded
+from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.rows import Labels
 from contextual_lqr.data.transitions import Transitions
 
@@ -37,7 +40,8 @@ class LaggedColumns(NamedTuple):
 def lagged_columns(batch: Transitions, new: Bool[Array, " n"] | None = None) -> LaggedColumns:
     """Transitions of stretches as transitions of histories; of these, where given, the new."""
     about, at, rows = batch.description, batch.at, batch.rows
-    L = max(lag for _, lag in about.lags)
+    assert about.history is not None
+    L = about.history.reach
     continues = batch.follows & ~batch.begins & (np.diff(batch.stretch, prepend=-1) == 0)
     starts = np.flatnonzero(~continues)
     lengths = np.diff(starts, append=len(at))
@@ -49,8 +53,14 @@ def lagged_columns(batch: Transitions, new: Bool[Array, " n"] | None = None) -> 
         if one.wraps is not None:
             values[one.name] = unwrapped(values[one.name], at, continues, one.wraps)
     count = len(rows.values[about.input_names[0]]) - 1 - L
+    long = lengths > L
+    runs = zip(at[starts[long]].tolist(), lengths[long].tolist(), strict=True)
+    pasts = _pasts(about, values, list(runs))
 
     def column(name: str, lag: int, ahead: int = 0) -> Array:
+        past = pasts.get((name, lag))
+        if past is not None:
+            return past[L + ahead : L + ahead + count]
         first = L - lag + ahead
         return np.asarray(values[name][first : first + count])
 
@@ -64,6 +74,28 @@ def lagged_columns(batch: Transitions, new: Bool[Array, " n"] | None = None) -> 
         labels,
         int(np.count_nonzero((lengths <= L) & (batch.begins & new)[starts])),
     )
+
+
+def _pasts(
+    about: FleetDescription, values: Mapping[str, Array], runs: Sequence[tuple[int, int]]
+) -> dict[tuple[str, int], Array]:
+    """By column and stage what fades, in the runs of transitions with these first rows, lengths."""
+    if about.history is None or about.history.spacing == 1:
+        return {}
+    found: dict[tuple[str, int], Array] = {}
+    last = {name: lag for name, lag in about.lags}  # stages, of each column
+    for name, most in last.items():
+        late = about.history.delay if name in about.input_names else 0
+        many, column = most - late, np.asarray(values[name], float)
+        if many < 1:
+            continue
+        stages = np.zeros((many, len(column)))
+        for first, length in runs:
+            own = column[first : first + length + 1]
+            own = np.concatenate((np.full(late, own[0]), own[: len(own) - late]))
+            stages[:, first : first + length + 1] = faded(own, many, about.history.spacing)[1:]
+        found |= {(name, late + k): stage for k, stage in enumerate(stages, 1)}
+    return found
 
 
 def unwrapped(

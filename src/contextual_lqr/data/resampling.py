@@ -122,7 +122,7 @@ class Resampler:
             w = (series.start + k * step - t[before]) / (t[before + 1] - t[before])
             w = np.clip(w, 0, 1)[:, None]
             with np.errstate(invalid="ignore"):  # 0 · ∞ is a bad row, too
-                between = (1 - w) * v[before] + w * v[before + 1]
+                between = v[before] + w * (v[before + 1] - v[before])  # exact where nothing moves
             yield between, k, np.full(len(k), series.run)
             series.step = int(reached[-1])
         series.last, series.row = float(time[-1]), values[-1]

@@ -27,6 +27,7 @@ from contextual_lqr.data.screening import LogReport
 from contextual_lqr.data.transitions import Transitions
 
 _SAMPLE = 1 << 14  # rows, for resolutions and pictures
+_OFF_GRID = 0.05  # of a step, by which values are off that were rounded when written
 _TRACES, _STEPS = 4, 400  # episodes that are drawn, and how much of each
 
 
@@ -219,9 +220,14 @@ def resolution(values: Float[Array, " n"]) -> float | None:
     gaps = gaps[gaps > 1e-9 * (values[-1] - values[0])]  # what differs by rounding is the same
     if not len(gaps):
         return None
-    step = float(gaps.min())
-    steps = (values - values[0]) / step
-    on_grid = np.abs(steps - np.round(steps)) < 1e-3 + 1e-7 * steps
+    step, along = float(gaps.min()), values - values[0]
+    for reach in (30, 1000, np.inf):  # of values that were rounded when written, step by step
+        steps = np.round(along / step)
+        near = (steps > 0) & (steps <= reach)
+        if near.any():
+            step = float(steps[near] @ along[near] / (steps[near] @ steps[near]))
+    steps = along / step
+    on_grid = np.abs(steps - np.round(steps)) < _OFF_GRID
     return step if on_grid.all() and steps[-1] < 1e6 else None
 
 

@@ -43,6 +43,7 @@ class Guess:
     follows: Array | None = None  # whether each row goes on where the row before ends
     period: float | None = None
     contexts: dict[str, Array] = field(default_factory=dict)  # of each row
+    listed: dict[str, Array] = field(default_factory=dict)  # the same of all machines in a table
     inputs: list[str] = field(default_factory=list)
     states: list[str] = field(default_factory=list)
 
@@ -117,7 +118,7 @@ def join_contexts(guess: Guess, table: Table, machines: Table) -> None:
     for heading, values in _numbers(machines).items():
         each = np.where(at >= 0, values[at], np.nan)
         if heading != label and len(np.unique(each[np.isfinite(each)])) > 1:
-            guess.contexts[heading] = each
+            guess.contexts[heading], guess.listed[heading] = each, values
 
 
 def _codes(labels: pl.Series) -> Array:

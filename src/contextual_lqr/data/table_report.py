@@ -63,14 +63,19 @@ class TimeReport:
         self.largest = max(self.largest, later.largest)
         self.first_gaps = (self.first_gaps + later.first_gaps)[:_PLACES]
 
+    @property
+    def _apart(self) -> str:
+        mean = f"{self.mean:.3g}"
+        return "a period" if mean == "1" else f"{mean} periods"
+
     def sentences(self) -> list[str]:
         """What a reader must know."""
         said = []
         if self.intervals and (self.jitter > _NOTICED[0] or self.largest > _NOTICED[1]):
             offer = "" if self.rows_made else "; resample = true in [logs] puts rows on the grid"
             said.append(
-                f"time stamps are {self.mean:.3g} periods apart, ± {100 * self.jitter:.2g} %, at "
-                f"most {100 * self.largest:.2g} % off{offer}"
+                f"time stamps are {self._apart} apart, ± {100 * self.jitter:.2g} %, at most "
+                f"{100 * self.largest:.2g} % off{offer}"
             )
         if self.gaps:
             said.append(f"{self.gaps:,} gaps in time, the first in {self.first_gaps[0]}")

@@ -147,6 +147,8 @@ def _duty(task: Task, write: _Numbers) -> dict[str, Any]:
         "places": [place[i] for i in task.seen],
         "past": [place[i] for i in past],
         "before": [(place | inputs)[i] for i in past.values()],
+        "fades": any(task.fades),
+        "stays": write.line([task.fades[i] for i in past] if any(task.fades) else []),
         "held": held,
         "target": write.line(task.target),
         "integrated": list(task.integrated),

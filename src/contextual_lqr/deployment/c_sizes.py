@@ -13,7 +13,10 @@ _TABLES = (
     *("matrices", "Q", "R", "N", "root", "halves", "doubt", "spread"),
     *("A", "B", "W", "offset", "gain", "lead"),
 )
-_LINES = (*("lowest_context", "highest_context", "lowest", "highest", "target", "noise", "scales"),)
+_LINES = (
+    *("lowest_context", "highest_context", "lowest", "highest", "target", "noise", "scales"),
+    "stays",
+)
 
 
 @dataclass(frozen=True)
@@ -81,5 +84,5 @@ def counted(content: dict[str, Any], of_features: int) -> Counts:
         size * stack + 512,
         context,
         at_rest + (w * z if w else 0) if held else 0,
-        m * (a + k) + k * n + w * z,
+        m * (a + k) + k * n + w * z + len(content["stays"]),
     )

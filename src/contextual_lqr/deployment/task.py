@@ -8,7 +8,7 @@ measured, such as the weather, and expected to stay as they are. The others move
     n, m    moving states, inputs        k    integrators q, each with a weight in the cost
 
 If only outputs are measured, some states are what others, or inputs, were a step ago: `before` has
-their places in [x; u].
+their places in [x; u]. If they fade, so much of a state stays, and the rest is what was there.
 """
 
 from __future__ import annotations
@@ -44,6 +44,7 @@ class Task:
     limits: InputLimits
     measured: tuple[int, ...] = ()  # disturbances, among all states
     before: tuple[int | None, ...] = ()  # of all states; None for what is measured now
+    fades: tuple[float, ...] = ()  # how much stays of each state that is past
 
     @classmethod
     def of(
@@ -56,10 +57,12 @@ class Task:
         constant: Sequence[str] = (),
         measured: Sequence[str] = (),
         lags: Sequence[tuple[str, int]] = (),
+        fades: Sequence[float] = (),
     ) -> Task:
         """The task, by the names of its states; whatever cannot be meant is refused.
 
-        `lags` has for each state the name of what it is, and how many steps ago.
+        `lags` has for each state the name of what it is, and how many stages ago; `fades`, how much
+        of it stays in a step.
         """
         d, m = cost.state_size, cost.input_size
         require(cost.batch_shape == (), "a controller has one cost: it must have no batch axes")
@@ -88,6 +91,7 @@ class Task:
             limits,
             tuple(names.index(name) for name in measured),
             tuple(_before(column, lag, lags, limits.names) for column, lag in lags),
+            tuple(fades) or (0.0,) * len(lags),
         )
 
     @property
@@ -127,7 +131,7 @@ class Task:
         x[self.seen] = seen
         for i, place in self.past.items():  # newer ones come first
             if last is not None:
-                x[i] = last[place]
+                x[i] = last[place] + self.fades[i] * (last[i] - last[place])
             else:
                 x[i] = x[place] if place < len(x) else 0.0
         return x

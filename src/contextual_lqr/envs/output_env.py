@@ -10,7 +10,8 @@ import numpy as np
 from gymnasium import spaces
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.output_history import OutputHistory, OutputMemory
+from contextual_lqr.belief.output_history import OutputHistory
+from contextual_lqr.belief.output_memory import OutputMemory
 from contextual_lqr.envs.contextual_env import FARTHEST
 
 

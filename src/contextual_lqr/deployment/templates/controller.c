@@ -149,6 +149,9 @@ static const int PLACE[NM] = { {{ places | join(", ") }} }; /* of y in the state
 {% if past %}
 static const int PAST[NP] = { {{ past | join(", ") }} };      /* the states that are past, */
 static const int BEFORE[NP] = { {{ before | join(", ") }} };    /* where they were in [x; u] a step ago */
+{% if fades %}
+static const real STAYS[NP] = { {{ stays | join(", ") }} };    /* how much of them stays in a step: the rest is what was there */
+{% endif %}
 {% endif %}
 {% if target_names %}
 static const int HELD[NR] = { {{ held | join(", ") }} }; /* the states that have targets */
@@ -385,7 +388,7 @@ controller_status controller_step(controller *c, const real y[NM], real u[NU]) {
   for (int i = 0; i < NM; i++) x[PLACE[i]] = y[i];
 {% if past %}
   for (int i = 0; i < NP; i++) /* at first as if it had been at rest, without inputs; newer ones come first */
-    x[PAST[i]] = c->remembers ? c->last[BEFORE[i]] : BEFORE[i] < NX ? x[BEFORE[i]] : 0;
+    x[PAST[i]] = c->remembers ? c->last[BEFORE[i]]{{ " + STAYS[i] * (c->last[PAST[i]] - c->last[BEFORE[i]])" if fades }} : BEFORE[i] < NX ? x[BEFORE[i]] : 0;
 {% endif %}
 {% if measured_names %}
   copy(x + NX, c->w, NW);
