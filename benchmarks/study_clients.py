@@ -71,11 +71,12 @@ def optunas(url: str, seed: int, count: int, sampler: str) -> Iterator[tuple[Any
 
 
 def _runs(client: Client, url: str, seed: int, count: int, ready: Any, go: Any, out: Any) -> None:
-    times, errors = [], []
+    times, errors, spent = [], [], 0.0
     for begun, (ask, tell) in enumerate(client(url, seed, count)):
         if not begun:
             ready.release()
             go.wait()
+            spent = -time.process_time()
             continue
         try:
             start = time.perf_counter()
@@ -85,7 +86,7 @@ def _runs(client: Client, url: str, seed: int, count: int, ready: Any, go: Any, 
             times.append((between - start, time.perf_counter() - between))
         except Exception as error:
             errors.append(repr(error))
-    out.put((times, errors))
+    out.put((times, errors, spent + time.process_time()))
 
 
 def at_once(client: Client, url: str, clients: int, episodes: int) -> dict[str, Any]:
@@ -106,12 +107,13 @@ def at_once(client: Client, url: str, clients: int, episodes: int) -> dict[str, 
     elapsed = time.perf_counter() - start
     for one in workers:
         one.join()
-    times = np.array([pair for some, _ in answers for pair in some])
-    errors = [one for _, some in answers for one in some]
+    times = np.array([pair for some, _, _ in answers for pair in some])
+    errors = [one for _, some, _ in answers for one in some]
     return {
         "episodes": len(times),
         "errors": errors,
         "rate": len(times) / elapsed,
+        "spent": sum(spent for _, _, spent in answers) / len(times),
         "ask": times[:, 0],
         "tell": times[:, 1],
     }

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from contextual_lqr.study.queue import in_turn
 from contextual_lqr.study.schema import postgresql, sql, sqlite
 
 _PATIENCE = 60.0  # seconds that a writer waits for another one
+_TURN = 10.0  # seconds that somebody waits for what another one is learning
 _REST = 1.0  # seconds after which a connection is tried before it is used
 _MEMORY = (None, "", ":memory:")
 
@@ -84,6 +86,57 @@ class Database:
                 yield now.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
+    def quick(self, *, writes: bool) -> Iterator[Callable[..., Any]]:
+        """A function that runs statements of `statement`, for what every ask and tell needs.
+
+        It is the driver's own, and SQLAlchemy adds nothing but its pool. If it `writes`, all of it
+        is on the disk when the block is left, or none; in PostgreSQL, that holds for each
+        statement, without round trips to begin and to end.
+        """
+        driver = self._engine.dialect.dbapi
+        alone = self._queue if writes else None
+        with self.reporting(), in_turn(alone, _PATIENCE):
+            held = self._engine.raw_connection()
+            try:
+                if self.is_sqlite:
+                    yield from _of_sqlite(held, writes)
+                else:
+                    held.driver_connection.autocommit = True
+                    yield held.cursor().execute
+                    held.driver_connection.autocommit = False
+            except driver.Error as error:
+                if not self.is_sqlite:  # it may have been lost
+                    held.invalidate()
+                kind = sql.exc.IntegrityError
+                if not isinstance(error, driver.IntegrityError):
+                    kind = sql.exc.OperationalError
+                raise kind(None, None, error) from error
+            finally:
+                held.close()
+
+    @contextmanager
+    def turn(self, name: str) -> Iterator[None]:
+        """One at a time may be in this block; who waits for too long comes in all the same."""
+        held = None
+        with ExitStack() as waiting:
+            if self._file is not None:
+                with suppress(TimeoutError):
+                    waiting.enter_context(in_turn(Path(f"{self._file}-{name}"), _TURN))
+            elif not self.is_sqlite:
+                with suppress(StoreError), self.reporting():
+                    held = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
+                    waiting.callback(held.close)
+                    held.exec_driver_sql(f"SET lock_timeout = {1000 * _TURN:.0f}")
+                    waiting.callback(held.exec_driver_sql, "RESET lock_timeout")
+                    held.exec_driver_sql(f"SELECT pg_advisory_lock(hashtext('clqr-{name}'))")
+                    waiting.callback(held.exec_driver_sql, "SELECT pg_advisory_unlock_all()")
+            yield
+
+    def statement(self, text: str) -> str:
+        """Of SQL with parameters such as :name, what the driver takes."""
+        return text if self.is_sqlite else re.sub(r"(?<!:):(\w+)", r"%(\1)s", text)
+
+    @contextmanager
     def reporting(self) -> Iterator[None]:
         """What the database refuses, as a sentence."""
         try:
@@ -97,10 +150,9 @@ class Database:
             reason = str(cause).strip().splitlines()[0] if str(cause).strip() else repr(cause)
             raise StoreError(f"the store at {self.name} cannot be used: {reason}") from error
 
-    def insert_new(self, table: Any, row: dict[str, Any]) -> Any:
-        """The statement that adds a row, unless there is one of its key."""
-        dialect = sqlite if self.is_sqlite else postgresql
-        return dialect.insert(table).values(row).on_conflict_do_nothing()
+    def insert(self, table: Any) -> Any:
+        """A statement that adds rows, and may say what becomes of those of a known key."""
+        return (sqlite if self.is_sqlite else postgresql).insert(table)
 
     def tidy(self) -> None:
         """SQLite: move what is in the write-ahead log to where it belongs."""
@@ -113,6 +165,22 @@ class Database:
     def close(self) -> None:
         """Give back all connections."""
         self._engine.dispose()
+
+
+def _of_sqlite(held: Any, writes: bool) -> Iterator[Callable[..., Any]]:
+    """The same of SQLite, in a transaction that takes its lock at once."""
+    execute = held.cursor().execute
+    if not writes:
+        yield execute
+        return
+    execute("BEGIN IMMEDIATE")
+    try:
+        yield execute
+        execute("COMMIT")
+    except BaseException:
+        if held.driver_connection.in_transaction:
+            execute("ROLLBACK")
+        raise
 
 
 def _rests(_: object, record: Any) -> None:

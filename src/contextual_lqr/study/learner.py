@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from typing import Any
 
-from contextual_lqr.errors import InputError
+from contextual_lqr.errors import FormatError, InputError
 from contextual_lqr.files import packed, unpacked
 from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.planning.agent import Agent
@@ -29,7 +29,9 @@ from contextual_lqr.study.log import Episode, Log, StoreError
 
 _KIND = "agent"
 _STRIDE = 256  # episodes after which a snapshot is left,
-_MANY = 8  # or which are folded at once: others will have to, so a snapshot is left, or looked for
+_FEW = 16  # that everybody folds; who folds more does it for all others, and leaves a snapshot
+_MANY = 8  # by which a snapshot must be ahead to be worth reading or leaving
+_LITTLE = 8  # times as many episodes are known: what is new then changes deviations by 6 %
 _SIZE = 1 << 14  # bytes of a snapshot that one episode is worth: its cost stays in proportion
 _SOME = 1000  # episodes that are read at once
 _UNLABELLED = 256  # machines without a label that are kept apart: their spread is then known to 5 %
@@ -65,31 +67,82 @@ class Learner:
 
     agent: Agent
 
-    def __init__(self, log: Log, own: dict[str, Any]) -> None:
-        self._log, self._own, self.unusable = log, own, 0
+    def __init__(self, log: Log, own: dict[str, Any], first: Callable[[], Agent | None]) -> None:
+        self._log, self._own, self._first, self.unusable = log, own, first, 0
         self._begin()
 
     def _begin(self) -> None:
-        """With the last snapshot there is."""
+        """With the last snapshot there is.
+
+        If it is damaged or of another release, with the first, or what the study is known to be
+        of: the log has all that was learnt, and it is folded again.
+        """
         number, content = self._log.snapshot()
-        self.agent = agent_from(content, self._log.name, self._own)
+        self._unread = -1
+        try:
+            self.agent = agent_from(content, self._log.name, self._own)
+        except FormatError:
+            self._unread, (number, content) = number, self._log.snapshot(0)
+            self.agent = self._from_the_first(content)
         self._own = what_no_file_holds(self.agent)  # need not be made again
         self.number = self._snapshot = number
         self._size = len(content)
 
+    def _from_the_first(self, content: bytes) -> Agent:
+        try:
+            return agent_from(content, self._log.name, self._own)
+        except FormatError:
+            if (agent := self._first()) is None:
+                raise
+            return agent_from(agent_bytes(agent), self._log.name, self._own)
+
     def catch_up(self) -> None:
         """Learn what was told since, by whomever."""
+        self._learn(0)
+
+    def keep_up(self) -> None:
+        """The same for a plan, which need not know the last few episodes of very many.
+
+        But what a machine that is kept apart has told itself always matters.
+        """
+        apart = self.agent.decoder.store is not None
+        self._learn(0 if apart else min(self.number // _LITTLE, _STRIDE))
+
+    def _learn(self, spare: int) -> None:
+        """Learn what was told; where it is much, all but so many of the last."""
         told, self._snapshot = self._log.progress()
+        if told <= self.number + _FEW:
+            return self._fold_to(told, _STRIDE)
+        if told <= self.number + spare:
+            return None
+        with self._log.learning():  # or another one has folded it meanwhile
+            told, self._snapshot = self._log.progress()
+            if told > self._snapshot + max(spare, _FEW):
+                self._skip()
+                self._fold_to(told, _MANY)
+                return None
+        self._skip()
+        if told > self.number + spare:
+            self._fold_to(told, _STRIDE)
+        return None
+
+    def _skip(self) -> None:
+        """What a snapshot has learnt."""
         if self._snapshot >= self.number + _MANY:
             self._begin()
-        stride = _MANY if told >= self.number + _MANY else _STRIDE
+
+    def _fold_to(self, told: int, stride: int) -> None:
         while self.number < told:
-            self.fold(self._log.after(self.number, _SOME))
-            if self.is_due(self.number, stride):
+            self.fold(self._log.after(self.number, min(_SOME, told - self.number)))
+            if self._outgrown(self.number, stride) or self.number == self._unread:
                 with suppress(StoreError):  # it makes opening quick, and can wait: a disk is full
                     self.leave_snapshot()
 
-    def is_due(self, number: int, stride: int = _STRIDE) -> bool:
+    def is_due(self, number: int) -> bool:
+        """Whether whoever has told this episode should leave a snapshot."""
+        return self._outgrown(number, _STRIDE)
+
+    def _outgrown(self, number: int, stride: int) -> bool:
         """Whether a log of so many episodes has outgrown its last snapshot."""
         stride = max(stride, self._size // _SIZE)
         if number >= self._snapshot + stride:
