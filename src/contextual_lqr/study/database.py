@@ -6,16 +6,15 @@ import math
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from contextual_lqr.errors import ContextualLQRError, InputError
-from contextual_lqr.study.queue import in_turn
+from contextual_lqr.study.queue import in_turn, only_one
 from contextual_lqr.study.schema import postgresql, sql, sqlite
 
 _PATIENCE = 60.0  # seconds that a writer waits for another one
-_TURN = 10.0  # seconds that somebody waits for what another one is learning
 _REST = 1.0  # seconds after which a connection is tried before it is used
 _MEMORY = (None, "", ":memory:")
 
@@ -115,22 +114,22 @@ class Database:
                 held.close()
 
     @contextmanager
-    def turn(self, name: str) -> Iterator[None]:
-        """One at a time may be in this block; who waits for too long comes in all the same."""
-        held = None
-        with ExitStack() as waiting:
-            if self._file is not None:
-                with suppress(TimeoutError):
-                    waiting.enter_context(in_turn(Path(f"{self._file}-{name}"), _TURN))
-            elif not self.is_sqlite:
-                with suppress(StoreError), self.reporting():
-                    held = self._engine.connect().execution_options(isolation_level="AUTOCOMMIT")
-                    waiting.callback(held.close)
-                    held.exec_driver_sql(f"SET lock_timeout = {1000 * _TURN:.0f}")
-                    waiting.callback(held.exec_driver_sql, "RESET lock_timeout")
-                    held.exec_driver_sql(f"SELECT pg_advisory_lock(hashtext('clqr-{name}'))")
-                    waiting.callback(held.exec_driver_sql, "SELECT pg_advisory_unlock_all()")
-            yield
+    def turn(self, name: str) -> Iterator[bool]:
+        """Whether nobody else is in such a block of this name; who cannot know that is alone."""
+        if self._file is not None:
+            with only_one(Path(f"{self._file}-{name}")) as mine:
+                yield mine
+        elif self.is_sqlite:
+            yield True
+        else:
+            what = f"(hashtext('clqr-{name}'))"
+            with self.quick(writes=False) as run:
+                mine = bool(run(f"SELECT pg_try_advisory_lock{what}").fetchone()[0])
+                try:
+                    yield mine
+                finally:
+                    if mine:  # if the connection is lost, so is the turn
+                        run(f"SELECT pg_advisory_unlock{what}")
 
     def statement(self, text: str) -> str:
         """Of SQL with parameters such as :name, what the driver takes."""

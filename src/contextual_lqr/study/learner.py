@@ -14,6 +14,7 @@ kept apart as are needed to know how machines differ, and later ones teach the l
 from __future__ import annotations
 
 import threading
+import time
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -32,6 +33,8 @@ _STRIDE = 256  # episodes after which a snapshot is left,
 _FEW = 16  # that everybody folds; who folds more does it for all others, and leaves a snapshot
 _MANY = 8  # by which a snapshot must be ahead to be worth reading or leaving
 _LITTLE = 8  # times as many episodes are known: what is new then changes deviations by 6 %
+_PATIENCE = 10.0  # seconds for which somebody waits for what another one is learning,
+_NAP = 0.03  # before its second look
 _SIZE = 1 << 14  # bytes of a snapshot that one episode is worth: its cost stays in proportion
 _SOME = 1000  # episodes that are read at once
 _UNLABELLED = 256  # machines without a label that are kept apart: their spread is then known to 5 %
@@ -98,33 +101,43 @@ class Learner:
 
     def catch_up(self) -> None:
         """Learn what was told since, by whomever."""
-        self._learn(0)
+        self._learn(plan=False)
 
     def keep_up(self) -> None:
         """The same for a plan, which need not know the last few episodes of very many.
 
         But what a machine that is kept apart has told itself always matters.
         """
-        apart = self.agent.decoder.store is not None
-        self._learn(0 if apart else min(self.number // _LITTLE, _STRIDE))
+        self._learn(plan=self.agent.decoder.store is None)
 
-    def _learn(self, spare: int) -> None:
-        """Learn what was told; where it is much, all but so many of the last."""
+    def _learn(self, plan: bool) -> None:
         told, self._snapshot = self._log.progress()
         if told <= self.number + _FEW:
             return self._fold_to(told, _STRIDE)
+        spare = min(told // _LITTLE, _STRIDE) if plan else 0
         if told <= self.number + spare:
             return None
-        with self._log.learning():  # or another one has folded it meanwhile
-            told, self._snapshot = self._log.progress()
-            if told > self._snapshot + max(spare, _FEW):
-                self._skip()
-                self._fold_to(told, _MANY)
-                return None
+        nap, until = _NAP, time.monotonic() + _PATIENCE
+        while told > self._snapshot + max(spare, _FEW):
+            if self.fold_for_all(told) or time.monotonic() > until:
+                break
+            if plan and 2 * max(self._snapshot, self.number) >= told:
+                break  # it is being learnt; half of it will do for now
+            time.sleep(nap)
+            nap, (_, self._snapshot) = 2 * nap, self._log.progress()
         self._skip()
-        if told > self.number + spare:
+        if not plan or spare < told - self.number <= _FEW or self.number < told // 2:
             self._fold_to(told, _STRIDE)
         return None
+
+    def fold_for_all(self, told: int) -> bool:
+        """Fold so many episodes and leave a snapshot, unless another one is at it."""
+        with self._log.learning() as mine:
+            if mine:
+                _, self._snapshot = self._log.progress()  # another one may just have done so
+                self._skip()
+                self._fold_to(told, _MANY)
+            return mine
 
     def _skip(self) -> None:
         """What a snapshot has learnt."""
@@ -134,15 +147,11 @@ class Learner:
     def _fold_to(self, told: int, stride: int) -> None:
         while self.number < told:
             self.fold(self._log.after(self.number, min(_SOME, told - self.number)))
-            if self._outgrown(self.number, stride) or self.number == self._unread:
+            if self.outgrown(self.number, stride) or self.number == self._unread:
                 with suppress(StoreError):  # it makes opening quick, and can wait: a disk is full
                     self.leave_snapshot()
 
-    def is_due(self, number: int) -> bool:
-        """Whether whoever has told this episode should leave a snapshot."""
-        return self._outgrown(number, _STRIDE)
-
-    def _outgrown(self, number: int, stride: int) -> bool:
+    def outgrown(self, number: int, stride: int = _STRIDE) -> bool:
         """Whether a log of so many episodes has outgrown its last snapshot."""
         stride = max(stride, self._size // _SIZE)
         if number >= self._snapshot + stride:

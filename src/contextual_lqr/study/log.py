@@ -159,8 +159,8 @@ class Log:
             row = run(_PROGRESS).fetchone()
         return int(row[0]), int(row[1] or 0)
 
-    def learning(self) -> AbstractContextManager[None]:
-        """Be the only one who folds episodes that all others would have to fold as well."""
+    def learning(self) -> AbstractContextManager[bool]:
+        """Whether nobody else is folding episodes that all would have to fold."""
         return self.database.turn("learn")
 
     def machines(self) -> list[Machine]:

@@ -246,9 +246,9 @@ class Study(Displayed):
         cost = encoding.cost_and_steps(trajectory, self.cost)
         told = log.Episode(0, name, ask, machine, text, content, worker, time.time(), *cost)
         number, new = self._log.append(told)
-        if self._learner.is_due(number):
+        if self._learner.outgrown(number):
             with self._lock, suppress(log.StoreError):  # it is told; this can wait
-                self._learner.catch_up()
+                self._learner.fold_for_all(number)
         return Told(number, new)
 
     @contextmanager
