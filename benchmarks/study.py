@@ -87,7 +87,7 @@ one that draws at random learns nothing. All compute on the same two cores, whic
 shared, so that times to wait are times to compute; `ours` is how many times as many episodes a
 second we took in the run just before.
 
-| store | who | episodes | a second | ours | ask, median | 99 % | tell, median | 99 % | errors | lost or doubled |
+| store | who | episodes | a second | ours | ask | 99 % | tell | 99 % | errors | lost or doubled |
 |---|---|---|---|---|---|---|---|---|---|---|
 {rows}
 """

@@ -23,7 +23,6 @@ from contextual_lqr.planning.plan import Plan, planned
 from contextual_lqr.study.encoding import plan_fields
 from contextual_lqr.study.log import Ask
 
-
 _OUT = 32  # asks that a plan accounts for at most, the latest
 _LITTLE = 8  # times as many rows are known: all that is out would change deviations by 6 %
 

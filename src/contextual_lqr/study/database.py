@@ -92,24 +92,18 @@ class Database:
         is on the disk when the block is left, or none; in PostgreSQL, that holds for each
         statement, without round trips to begin and to end.
         """
-        driver = self._engine.dialect.dbapi
+        driver: Any = self._engine.dialect.dbapi
         alone = self._queue if writes else None
         with self.reporting(), in_turn(alone, _PATIENCE):
-            held = self._engine.raw_connection()
+            held: Any = self._engine.raw_connection()
             try:
-                if self.is_sqlite:
-                    yield from _of_sqlite(held, writes)
-                else:
-                    held.driver_connection.autocommit = True
-                    yield held.cursor().execute
-                    held.driver_connection.autocommit = False
+                yield from (_of_sqlite if self.is_sqlite else _of_postgresql)(held, writes)
+            except driver.IntegrityError as error:
+                raise sql.exc.IntegrityError(None, None, error) from error
             except driver.Error as error:
                 if not self.is_sqlite:  # it may have been lost
                     held.invalidate()
-                kind = sql.exc.IntegrityError
-                if not isinstance(error, driver.IntegrityError):
-                    kind = sql.exc.OperationalError
-                raise kind(None, None, error) from error
+                raise sql.exc.OperationalError(None, None, error) from error
             finally:
                 held.close()
 
@@ -166,8 +160,19 @@ class Database:
         self._engine.dispose()
 
 
+def _of_postgresql(held: Any, _: bool) -> Iterator[Callable[..., Any]]:
+    """What runs statements, each of them a transaction."""
+    connection = held.driver_connection
+    connection.autocommit = True
+    try:
+        yield held.cursor().execute
+    finally:
+        if not connection.closed:
+            connection.autocommit = False
+
+
 def _of_sqlite(held: Any, writes: bool) -> Iterator[Callable[..., Any]]:
-    """The same of SQLite, in a transaction that takes its lock at once."""
+    """The same of SQLite, all in one transaction that takes its lock at once."""
     execute = held.cursor().execute
     if not writes:
         yield execute
