@@ -39,7 +39,7 @@ def described(description: dict[str, Any], fits: bool) -> dict[str, Any]:
                 if one["name"] == "study":
                     one["schema"] = {"enum": ["fleet"]}
                 if one["name"] == "seconds":  # of events, which are otherwise waited for
-                    one["schema"] = {"enum": [0, 0.01]}
+                    one |= {"schema": {"enum": [0, 0.01]}, "required": True}
     if fits:
         rng = default_rng(0)
         sizes = {"states": (4, 4), "inputs": (3, 2)}  # rows and columns

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ import numpy as np
 
 from contextual_lqr import Agent, LinearPolicy, Study, simulate
 from contextual_lqr.fleets import chain, true_system
+from contextual_lqr.study.service.server import listening, server
 
 Client = Callable[[str, int, int], Iterator[tuple[Callable[[], Any], Callable[[Any], Any]]]]
 FLEET = chain(2)
@@ -71,11 +73,12 @@ def optunas(url: str, seed: int, count: int, sampler: str) -> Iterator[tuple[Any
 
 
 def _runs(client: Client, url: str, seed: int, count: int, ready: Any, go: Any, out: Any) -> None:
-    times, errors = [], []
+    times, errors, spent = [], [], 0.0
     for begun, (ask, tell) in enumerate(client(url, seed, count)):
         if not begun:
             ready.release()
             go.wait()
+            spent = -time.process_time()
             continue
         try:
             start = time.perf_counter()
@@ -85,7 +88,7 @@ def _runs(client: Client, url: str, seed: int, count: int, ready: Any, go: Any, 
             times.append((between - start, time.perf_counter() - between))
         except Exception as error:
             errors.append(repr(error))
-    out.put((times, errors))
+    out.put((times, errors, spent + time.process_time()))
 
 
 def at_once(client: Client, url: str, clients: int, episodes: int) -> dict[str, Any]:
@@ -106,12 +109,13 @@ def at_once(client: Client, url: str, clients: int, episodes: int) -> dict[str, 
     elapsed = time.perf_counter() - start
     for one in workers:
         one.join()
-    times = np.array([pair for some, _ in answers for pair in some])
-    errors = [one for _, some in answers for one in some]
+    times = np.array([pair for some, _, _ in answers for pair in some])
+    errors = [one for _, some, _ in answers for one in some]
     return {
         "episodes": len(times),
         "errors": errors,
         "rate": len(times) / elapsed,
+        "spent": sum(spent for _, _, spent in answers) / len(times),
         "ask": times[:, 0],
         "tell": times[:, 1],
     }
@@ -139,20 +143,64 @@ def database(kind: str) -> Iterator[str]:
             yield url
 
 
+def _serve(url: str, port: int) -> None:
+    with listening("127.0.0.1", port) as socket:
+        server({"fleet": Study.open(url)}).run([socket])
+
+
+def _proxy(url: str, port: int) -> None:
+    import optuna
+
+    options = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    storage = optuna.storages.RDBStorage(url, options, skip_compatibility_check=True)
+    optuna.storages.run_grpc_proxy_server(storage, host="127.0.0.1", port=port)
+
+
+@contextmanager
+def served(by: Callable[[str, int], None], url: str, address: str) -> Iterator[str]:
+    """The address of a process that serves what is in a store."""
+    with listening("127.0.0.1", 0) as free:
+        port = free.getsockname()[1]
+    process = multiprocessing.get_context("fork").Process(target=by, args=(url, port), daemon=True)
+    process.start()
+    try:
+        for _ in range(600):
+            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1.0):
+                break
+            time.sleep(0.1)
+        yield address.format(port)
+    finally:
+        process.kill()
+        process.join()
+
+
 def compare(kind: str, clients: int, episodes: int) -> Iterator[tuple[str, dict[str, Any]]]:
     """Ours and Optuna's, one after the other, on a store of this kind."""
     import optuna
 
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    with database(kind) as url:
-        Study.open(url, AGENT).close()
-        run = at_once(ours, url, clients, episodes)
-        yield "ours", run | {"lost": lost_or_doubled(url, clients * episodes)}
-    for sampler in ("default", "random"):
-        with database(kind) as url:
-            url = url.replace("postgresql:", "postgresql+psycopg:")
-            optuna.create_study(study_name="fleet", storage=url)
-            run = at_once(partial(optunas, sampler=sampler), url, clients, episodes)
-            study = optuna.load_study(study_name="fleet", storage=url)
-            lost = abs(len(study.trials) - clients * episodes)
-            yield f"Optuna, {sampler} sampler", run | {"lost": lost}
+    for is_served in (False, True):
+        with ExitStack() as ends:
+            url = ends.enter_context(database(kind))
+            Study.open(url, AGENT).close()
+            store = url
+            if is_served:
+                url = ends.enter_context(served(_serve, url, "http://127.0.0.1:{}/fleet"))
+            run = at_once(ours, url, clients, episodes)
+            lost = lost_or_doubled(store, clients * episodes)
+            yield "ours, served" if is_served else "ours", run | {"lost": lost}
+        for sampler in ("default", "random"):
+            with ExitStack() as ends:
+                url = ends.enter_context(database(kind))
+                url = url.replace("postgresql:", "postgresql+psycopg:")
+                optuna.create_study(study_name="fleet", storage=url)
+                store = url
+                if is_served:
+                    url = ends.enter_context(served(_proxy, url, "grpc://127.0.0.1:{}"))
+                # The default sampler slows down with every trial: fewer are kind to it.
+                some = max(episodes // 5, 1) if sampler == "default" else episodes
+                run = at_once(partial(optunas, sampler=sampler), url, clients, some)
+                study = optuna.load_study(study_name="fleet", storage=store)
+                lost = abs(len(study.trials) - clients * some)
+                by = "gRPC" if is_served else "RDB"
+                yield f"Optuna, {by}, {sampler} sampler", run | {"lost": lost}

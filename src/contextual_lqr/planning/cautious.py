@@ -47,6 +47,8 @@ class Cautious:
        end of the episode, where it has less time to do harm. s is at most `probe`, and so small
        that the dither costs no more than `budget` of what not knowing costs, and 4 % of what the
        incumbent does. An incumbent that is played gets a small share of its own inputs besides.
+       Where others play at the same time, it probes what they will leave unknown, and costs no
+       more than that is worth.
 
     A `state_limit` (a number, or one for each coordinate) refuses candidates that break it with a
     probability above 1 - `confidence` over the draws; an episode that leaves it is stopped. Where
@@ -186,8 +188,12 @@ class Cautious:
         """
         belief, cost, x = problem.machine, problem.cost, problem.start
         d, steps = cost.state_size, cost.horizon - 1
+        S, left = _inverse(belief.prediction_gram[d:, d:]), 1.0
+        if problem.later is not None:  # what it is worth to know shrinks as what is unknown does
+            Y = problem.later.prediction_gram[d:, d:]
+            S, left = _inverse(Y), min(float(np.trace(Y @ S)) / len(Y), 1.0)
         ramp = 1 / np.arange(steps, 0, -1.0)
-        shape = (ramp / ramp.mean())[:, None, None] * _inverse(belief.prediction_gram[d:, d:])
+        shape = (ramp / ramp.mean())[:, None, None] * S
         gentle = np.zeros_like(shape)
         if incumbent:
             gentle = gentle_dither(policy, x, problem.noise)
@@ -204,7 +210,7 @@ class Cautious:
 
         with np.errstate(invalid="ignore", over="ignore"):
             regret = costs - np.asarray(optimal_cost(machines, cost, x))[: self.draws]
-            price = float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
+            price = left * float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
             added = extra(shape)
             size = self.budget * max(price, 0.0) / max(float(_upper(added, self.level)), 1e-300)
             if problem.incumbent is not None:  # that is to be outdone by this much at most

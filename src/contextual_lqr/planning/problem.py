@@ -40,7 +40,8 @@ class PlanningProblem:
     runs this machine today, if there is one; `label` what the machine is called, if it is kept
     apart from others; `own` what is believed about it by now, in the middle of an episode. Machines
     that are not linear are planned for by their `context`, within the `input_bounds`; the `memory`
-    of an episode holds what was planned last.
+    of an episode holds what was planned last. Where others play at the same time, `later` is what
+    will be known of this machine once they are back: what is worth probing is what is unknown then.
     """
 
     decoder: Decoder
@@ -54,6 +55,7 @@ class PlanningProblem:
     context: Any = None
     input_bounds: tuple[Array, Array] | None = None
     memory: dict[str, Any] = field(default_factory=dict)
+    later: MachineBelief | None = None
 
     @cached_property
     def machine(self) -> MachineBelief:

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from contextual_lqr.study.database import Database, Taken
-from contextual_lqr.study.schema import SCHEMA, UNLABELLED, sql
+from contextual_lqr.study.schema import SCHEMA, UNLABELLED
 
 _COLUMNS = "key, ask, machine, context, content, worker, told_at, cost, steps"
 _VALUES = ", ".join(f":{name}" for name in _COLUMNS.split(", "))
@@ -31,14 +31,11 @@ _AGAIN = (
     "context = excluded.context, last_told_at = excluded.last_told_at"
 )
 
-_ONE_BY_ONE = [
-    sql.text(one)
-    for one in (
-        f"{_EPISODE} VALUES (:number, {_VALUES})",
-        _ASK.format(number=":number", source=""),
-        f"{_MACHINE} VALUES (:label, :context, 1, :told_at) {_AGAIN}",
-    )
-]
+_ONE_BY_ONE = (
+    f"{_EPISODE} VALUES (:number, {_VALUES})",
+    _ASK.format(number=":number", source=""),
+    f"{_MACHINE} VALUES (:label, :context, 1, :told_at) {_AGAIN}",
+)
 _TYPED = ", ".join(
     f"CAST(:{name} AS {kind})"
     for name, kind in zip(
@@ -47,7 +44,7 @@ _TYPED = ", ".join(
         strict=True,
     )
 )
-_AT_ONCE = sql.text(
+_AT_ONCE = (
     f"WITH next AS ({_NUMBER}), "
     f"told AS ({_EPISODE} SELECT next.episodes, {_TYPED} FROM next RETURNING number), "
     f"asked AS ({_ASK.format(number='told.number', source='FROM told')}), "
@@ -62,14 +59,13 @@ def append(database: Database, episode: Mapping[str, Any]) -> int | None:
     row = {**episode, "schema": SCHEMA, "label": episode["machine"] or UNLABELLED}
     if not database.is_sqlite:
         try:
-            with database.writing() as now:
-                found = now.execute(_AT_ONCE, row).scalar()
+            with database.quick(writes=True) as run:
+                found = run(database.statement(_AT_ONCE), row).fetchone()
         except Taken:  # the same episode, told at the same time
             return None
-        return None if found is None else int(found)
-    with database.writing() as now:
-        if (number := now.execute(sql.text(_NUMBER), row).scalar()) is None:
-            return None
-        for one in _ONE_BY_ONE:
-            now.execute(one, {**row, "number": number})
-    return int(number)
+        return None if found is None else int(found[0])
+    with database.quick(writes=True) as run:
+        found = run(_NUMBER, row).fetchall()
+        for one in _ONE_BY_ONE if found else ():
+            run(one, {**row, "number": found[0][0]})
+    return int(found[0][0]) if found else None

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+import re
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from contextual_lqr.errors import ContextualLQRError, InputError
-from contextual_lqr.study.queue import in_turn
+from contextual_lqr.study.queue import in_turn, only_one
 from contextual_lqr.study.schema import postgresql, sql, sqlite
 
 _PATIENCE = 60.0  # seconds that a writer waits for another one
@@ -84,6 +85,51 @@ class Database:
                 yield now.execution_options(isolation_level="AUTOCOMMIT")
 
     @contextmanager
+    def quick(self, *, writes: bool) -> Iterator[Callable[..., Any]]:
+        """A function that runs statements of `statement`, for what every ask and tell needs.
+
+        It is the driver's own, and SQLAlchemy adds nothing but its pool. If it `writes`, all of it
+        is on the disk when the block is left, or none; in PostgreSQL, that holds for each
+        statement, without round trips to begin and to end.
+        """
+        driver: Any = self._engine.dialect.dbapi
+        alone = self._queue if writes else None
+        with self.reporting(), in_turn(alone, _PATIENCE):
+            held: Any = self._engine.raw_connection()
+            try:
+                yield from (_of_sqlite if self.is_sqlite else _of_postgresql)(held, writes)
+            except driver.IntegrityError as error:
+                raise sql.exc.IntegrityError(None, None, error) from error
+            except driver.Error as error:
+                if not self.is_sqlite:  # it may have been lost
+                    held.invalidate()
+                raise sql.exc.OperationalError(None, None, error) from error
+            finally:
+                held.close()
+
+    @contextmanager
+    def turn(self, name: str) -> Iterator[bool]:
+        """Whether nobody else is in such a block of this name; who cannot know that is alone."""
+        if self._file is not None:
+            with only_one(Path(f"{self._file}-{name}")) as mine:
+                yield mine
+        elif self.is_sqlite:
+            yield True
+        else:
+            what = f"(hashtext('clqr-{name}'))"
+            with self.quick(writes=False) as run:
+                mine = bool(run(f"SELECT pg_try_advisory_lock{what}").fetchone()[0])
+                try:
+                    yield mine
+                finally:
+                    if mine:  # if the connection is lost, so is the turn
+                        run(f"SELECT pg_advisory_unlock{what}")
+
+    def statement(self, text: str) -> str:
+        """Of SQL with parameters such as :name, what the driver takes."""
+        return text if self.is_sqlite else re.sub(r"(?<!:):(\w+)", r"%(\1)s", text)
+
+    @contextmanager
     def reporting(self) -> Iterator[None]:
         """What the database refuses, as a sentence."""
         try:
@@ -97,10 +143,9 @@ class Database:
             reason = str(cause).strip().splitlines()[0] if str(cause).strip() else repr(cause)
             raise StoreError(f"the store at {self.name} cannot be used: {reason}") from error
 
-    def insert_new(self, table: Any, row: dict[str, Any]) -> Any:
-        """The statement that adds a row, unless there is one of its key."""
-        dialect = sqlite if self.is_sqlite else postgresql
-        return dialect.insert(table).values(row).on_conflict_do_nothing()
+    def insert(self, table: Any) -> Any:
+        """A statement that adds rows, and may say what becomes of those of a known key."""
+        return (sqlite if self.is_sqlite else postgresql).insert(table)
 
     def tidy(self) -> None:
         """SQLite: move what is in the write-ahead log to where it belongs."""
@@ -113,6 +158,33 @@ class Database:
     def close(self) -> None:
         """Give back all connections."""
         self._engine.dispose()
+
+
+def _of_postgresql(held: Any, _: bool) -> Iterator[Callable[..., Any]]:
+    """What runs statements, each of them a transaction."""
+    connection = held.driver_connection
+    connection.autocommit = True
+    try:
+        yield held.cursor().execute
+    finally:
+        if not connection.closed:
+            connection.autocommit = False
+
+
+def _of_sqlite(held: Any, writes: bool) -> Iterator[Callable[..., Any]]:
+    """The same of SQLite, all in one transaction that takes its lock at once."""
+    execute = held.cursor().execute
+    if not writes:
+        yield execute
+        return
+    execute("BEGIN IMMEDIATE")
+    try:
+        yield execute
+        execute("COMMIT")
+    except BaseException:
+        if held.driver_connection.in_transaction:
+            execute("ROLLBACK")
+        raise
 
 
 def _rests(_: object, record: Any) -> None:

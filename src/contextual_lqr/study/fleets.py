@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,15 @@ def agent_of(fleet: Any) -> tuple[Agent, str | None]:
         "fleet must be an Agent, one of the simulated fleets, a FleetDescription or the path of "
         f"one, not {shown(fleet)}"
     )
+
+
+def described_agent(text: str | None) -> Agent | None:
+    """The agent of a description, if there is one that needs no files beside it."""
+    if text is None:
+        return None
+    with suppress(InputError):
+        return _described(FleetDescription.parse(text))
+    return None
 
 
 def _described(fleet: FleetDescription) -> Agent:

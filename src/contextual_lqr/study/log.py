@@ -9,6 +9,7 @@ is in `appending.py`.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,16 @@ __all__ = ["Ask", "Episode", "Log", "Machine", "StoreError"]
 
 _episodes, _asks, _snapshots = schema.episodes, schema.asks, schema.snapshots
 _BEGINNING = 0x636C7172  # the advisory lock of PostgreSQL under which tables are made
+
+
+_PROGRESS = "SELECT episodes, (SELECT max(number) FROM clqr_snapshots) FROM clqr_study"
+_ADD_ASK = (  # which may have been told already
+    "INSERT INTO clqr_asks "
+    "(key, machine, context, content, worker, asked_at, expires_at, told) VALUES "
+    "(CAST(:key AS text), :machine, :context, :content, :worker, :asked_at, :expires_at, "
+    "(SELECT min(number) FROM clqr_episodes WHERE ask = CAST(:key AS text))) "
+    "ON CONFLICT DO NOTHING"
+)
 
 
 @dataclass(frozen=True)
@@ -144,10 +155,13 @@ class Log:
 
     def progress(self) -> tuple[int, int]:
         """How many episodes there are, and how many of them the last snapshot has learnt."""
-        last = sql.select(sql.func.max(_snapshots.c.number)).scalar_subquery()
-        with self.database.reading() as now:
-            row = now.execute(sql.select(schema.study.c.episodes, last)).one()
+        with self.database.quick(writes=False) as run:
+            row = run(_PROGRESS).fetchone()
         return int(row[0]), int(row[1] or 0)
+
+    def learning(self) -> AbstractContextManager[bool]:
+        """Whether nobody else is folding episodes that all would have to fold."""
+        return self.database.turn("learn")
 
     def machines(self) -> list[Machine]:
         """How often each machine has told, by its label."""
@@ -159,10 +173,8 @@ class Log:
 
     def add_ask(self, ask: Ask) -> bool:
         """Add an ask, unless its key is there already; whether it is new."""
-        came = sql.select(sql.func.min(_episodes.c.number)).where(_episodes.c.ask == ask.key)
-        row = {**vars(ask), "told": came.scalar_subquery()}
-        with self.database.writing() as now:
-            return bool(now.execute(self.database.insert_new(_asks, row)).rowcount)
+        with self.database.quick(writes=True) as run:
+            return bool(run(self.database.statement(_ADD_ASK), vars(ask)).rowcount)
 
     def ask(self, key: str) -> Ask | None:
         """The ask of this key."""
@@ -198,10 +210,11 @@ class Log:
         return int(row.number), bytes(row.content)
 
     def add_snapshot(self, number: int, content: bytes) -> None:
-        """Add a snapshot, unless there is one; those between it and the first are not needed."""
+        """Add a snapshot; those between it and the first are not needed."""
         row = {"number": number, "content": content}
         with self.database.writing() as now:
-            now.execute(self.database.insert_new(_snapshots, row))
+            new = self.database.insert(_snapshots).values(row)
+            now.execute(new.on_conflict_do_update(index_elements=["number"], set_=row))
             between = (_snapshots.c.number > 0) & (_snapshots.c.number < number)
             now.execute(sql.delete(_snapshots).where(between))
 

@@ -37,6 +37,25 @@ def in_turn(line: Path | None, patience: float) -> Iterator[None]:
             os.close(place)
 
 
+@contextmanager
+def only_one(line: Path) -> Iterator[bool]:
+    """Whether nobody else is in such a block; where that cannot be known, as if nobody were."""
+    place, mine = None, True
+    try:
+        if fcntl is not None:
+            place = os.open(line, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        mine = False
+    except OSError:  # no file can be made, or has locks
+        pass
+    try:
+        yield mine
+    finally:
+        if place is not None:
+            os.close(place)
+
+
 def _wait(place: int, patience: float) -> None:
     try:
         fcntl.flock(place, fcntl.LOCK_EX | fcntl.LOCK_NB)

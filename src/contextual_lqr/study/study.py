@@ -32,8 +32,8 @@ from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.study import encoding, log
-from contextual_lqr.study.asking import generator, plan_beside
-from contextual_lqr.study.fleets import agent_of
+from contextual_lqr.study.asking import asks_that_matter, generator, plan_beside
+from contextual_lqr.study.fleets import agent_of, described_agent
 from contextual_lqr.study.learner import Learner, agent_bytes
 from contextual_lqr.study.records import Asked, StudyStatus, Told
 from contextual_lqr.study.refusals import (
@@ -46,7 +46,6 @@ from contextual_lqr.study.refusals import (
 from contextual_lqr.study.wire import exported
 
 LEASE = 3600.0
-_OUT = 32  # asks that a plan accounts for at most, the latest
 
 
 class Study(Displayed):
@@ -132,7 +131,9 @@ class Study(Displayed):
             store.create(agent_bytes(agent), text)
         if agent is not None:
             require_same(agent, store)
-        learner = Learner(store, own_parts(own, agent))
+        learner = Learner(
+            store, own_parts(own, agent), lambda: agent or described_agent(store.description)
+        )
         learner.catch_up()
         return cls(store, learner)
 
@@ -180,11 +181,12 @@ class Study(Displayed):
         if named and (before := self._log.ask(key)) is not None:
             return self._asked_before(before, text, machine)
         with self._lock:
-            self._learner.catch_up()
+            self._learner.keep_up()
             agent = self._learner.agent
             begin = agent.start if start is None else as_state(start, agent.cost.state_size)
             now = time.time()
-            out = self._log.open_asks(now, _OUT)
+            most = asks_that_matter(agent)
+            out = self._log.open_asks(now, most) if most else []
             plan = plan_beside(agent, context, machine, begin, key, out)
         content = encoding.plan_bytes(plan, begin)
         ask = log.Ask(key, machine, text, content, worker, now, now + lease)
@@ -244,9 +246,9 @@ class Study(Displayed):
         cost = encoding.cost_and_steps(trajectory, self.cost)
         told = log.Episode(0, name, ask, machine, text, content, worker, time.time(), *cost)
         number, new = self._log.append(told)
-        if self._learner.is_due(number):
+        if self._learner.outgrown(number):
             with self._lock, suppress(log.StoreError):  # it is told; this can wait
-                self._learner.catch_up()
+                self._learner.fold_for_all(number)
         return Told(number, new)
 
     @contextmanager
