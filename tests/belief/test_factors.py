@@ -154,6 +154,7 @@ def test_rows_that_repeat_leave_numbers(n: int, count: int) -> None:
         np.testing.assert_allclose(R.T @ R, expected, rtol=1e-12, atol=1e-12 * count)
 
 
+@compiled
 def test_rows_that_come_one_by_one_leave_numbers() -> None:
     rng, n = np.random.default_rng(0), 44
     rows, packed = rng.standard_normal((30, n)), np.zeros((1, n * (n + 1) // 2))
@@ -163,6 +164,7 @@ def test_rows_that_come_one_by_one_leave_numbers() -> None:
     np.testing.assert_allclose(R.T @ R, rows.T @ rows, rtol=0, atol=1e-12)
 
 
+@compiled
 def test_a_tall_triangle_says_what_all_rows_say() -> None:
     rng = np.random.default_rng(1)
     rows = rng.uniform(1, 2, (50 * block_rows(5) + 3, 5))
