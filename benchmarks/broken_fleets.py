@@ -4,7 +4,7 @@
 Each fleet, in each of the ways below, is learnt from 40 machines of 3 episodes; 60 machines never
 seen get their controller and certificate, which are held against the truth. Even seeds have logs
 that are rich (from anywhere, much dither), odd ones poor (the task itself, little dither). Seeds 0
-to 9 are for development; those reported start at 740.
+to 9 are for development; those reported start at 1200.
 
 `run` takes any `learn` and `certify` in place of today's: `learn(base, logs)` returns a decoder,
 `certify(decoder, contexts, cost, start)` a list of claims (verdict, likely excess, gains and, where
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ import contextual_lqr as clqr
 from contextual_lqr import fleets
 
 MACHINES, EPISODES, UNSEEN = 40, 3, 60
-FIRST_SEED = 740
+FIRST_SEED = 1200
 BAD = 0.05  # above the optimum by more than this, a controller was wrongly trusted
 
 
@@ -248,11 +249,16 @@ def learn(base: Base, logs: Logs) -> clqr.Decoder:
 
 
 def certify(
-    decoder: clqr.Decoder, contexts: Sequence[Any], cost: clqr.QuadraticCost, start: Array
+    decoder: clqr.Decoder,
+    contexts: Sequence[Any],
+    cost: clqr.QuadraticCost,
+    start: Array,
+    bounds: bool = True,
 ) -> list[Claim]:
-    """The certificate of today."""
-    found = clqr.certify_many(decoder, contexts, cost, start, bounds=True)
-    return [Claim(c.verdict, c.likely_excess, c.policy.gains, c.interval) for c in found]
+    """The certificate of today, with or without an interval."""
+    found = clqr.certify_many(decoder, contexts, cost, start, bounds=bounds)
+    claims = [Claim(c.verdict, c.likely_excess, c.policy.gains, c.interval) for c in found]
+    return claims if bounds else [one._replace(interval=None) for one in claims]
 
 
 class Score(NamedTuple):
@@ -354,7 +360,8 @@ def main() -> None:
     """Measure today's certificate."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="three fleets, two seeds")
-    parser.add_argument("--seeds", type=int, default=6, help="how many, from 740 on")
+    parser.add_argument("--seeds", type=int, default=6, help="how many, from 1200 on")
+    parser.add_argument("--no-bounds", action="store_true", help="no intervals, in half the time")
     parser.add_argument("--development", action="store_true", help="seeds from 0 on instead")
     parser.add_argument("--by-fleet", action="store_true", help="a row for each fleet too")
     parser.add_argument("--write", action="store_true", help="write the section of the page")
@@ -365,21 +372,26 @@ def main() -> None:
     count = 2 if options.quick else options.seeds
     names = ("path-following", "spring", "random unstable") if options.quick else None
     began = time.perf_counter()
-    scores = run(range(first, first + count), variants=options.variants, names=names)
-    text = table(scores, options.by_fleet)
+    claims = partial(certify, bounds=not options.no_bounds)
+    seeds = range(first, first + count)
+    scores = run(seeds, certify=claims, variants=options.variants, names=names)
+    text = (NO_BOUNDS if options.no_bounds else "") + table(scores, options.by_fleet)
     print(text)
     if options.write:
-        write_section("real-fleets", "broken", INTRODUCTION.format(seeds=count) + text)
+        told = INTRODUCTION.format(seeds=count, first=first)
+        write_section("real-fleets", "broken", told + text)
     print(f"{time.perf_counter() - began:.0f} s", file=sys.stderr)
 
+
+NO_BOUNDS = "The ends of the interval were not computed for this table.\n\n"
 
 INTRODUCTION = """
 # Fleets that break the assumptions
 
-Written by `benchmarks/broken_fleets.py`. Eleven simulated fleets, {seeds} seeds each, by turns with
-rich and with poor logs: 40 machines of 3 episodes teach, 60 never seen are certified zero-shot and
-held against the truth. *Bad* is more than 5 % above the optimum; *above likely* is above the excess
-that the certificate says is exceeded by one machine in twenty.
+Written by `benchmarks/broken_fleets.py`. Eleven simulated fleets, {seeds} seeds from {first} on, by
+turns with rich and with poor logs: 40 machines of 3 episodes teach, 60 never seen are certified
+zero-shot and held against the truth. *Bad* is more than 5 % above the optimum; *above likely* is
+above the excess that the certificate says is exceeded by one machine in twenty.
 
 """
 

@@ -25,7 +25,7 @@ def store_of(decoder: Decoder) -> MachineStore:
 def grams(decoder: Decoder) -> dict[str, Array]:
     """TᵀT of each labelled machine: the same for every factor of the same rows."""
     store = store_of(decoder)
-    T, _, _ = store.tested(decoder.context_map)
+    T, *_ = store.tested(decoder.context_map)
     return dict(zip(store.labels, T.swapaxes(1, 2) @ T, strict=True))
 
 
@@ -48,7 +48,8 @@ def test_a_machine_is_its_rows(runs: list[Trajectory]) -> None:
         y = np.concatenate((one.states[:-1], one.inputs), 1)
         before = np.concatenate((y[:1], y[:-1]))
         curves = (np.sign(y), y * np.abs(y), np.abs(y), np.ones((len(y), 1)))
-        rows = np.concatenate((y, before, *curves, one.states[1:]), 1)
+        moving = np.arange(len(y))[:, None] * y, np.sign(y - before)[:, 2:]
+        rows = np.concatenate((y, before, *curves, *moving, one.states[1:]), 1)
         expected = expected + rows.T @ rows
     np.testing.assert_allclose(grams(decoder)["a"], expected, rtol=1e-10, atol=1e-10)
     assert store_of(decoder).counts.tolist() == [len(runs[0]) + len(runs[1])]

@@ -173,7 +173,7 @@ def test_an_actuator_that_saturates_unlogged_is_not_trusted() -> None:
         for number in range(20):
             mass, states, inputs = rng.uniform(1, 2), [np.array([1.0, 0.0])], []
             for _ in range(24):
-                u = np.array([[-1.0, -1.5]]) @ states[-1] + 0.2 * rng.standard_normal(1)
+                u = np.array([[-1.5, -1.5]]) @ states[-1] + 0.4 * rng.standard_normal(1)
                 push = np.array([0.0, 0.1 / mass]) * np.clip(u, -most, most)
                 x = np.array([[1.0, 0.1], [0.0, 0.98]]) @ states[-1] + push
                 states.append(x + 0.01 * rng.standard_normal(2))

@@ -32,7 +32,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     x, u = np.zeros((n, 30, 2)), np.zeros((n, 29, 1))
     x[:, 0] = [1, 0]
     for h in range(29):
-        u[:, h, 0] = -x[:, h].sum(-1) / 2 + 0.5 * rng.standard_normal(n)
+        u[:, h, 0] = -2 * x[:, h].sum(-1) + 2 * rng.standard_normal(n)
         x[:, h + 1, 0] = x[:, h, 0] + 0.1 * x[:, h, 1]
         x[:, h + 1, 1] = 0.98 * x[:, h, 1] + 0.1 / masses * u[:, h, 0]
         x[:, h + 1] += 0.01 * rng.standard_normal((n, 2))

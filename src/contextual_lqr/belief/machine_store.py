@@ -1,11 +1,12 @@
 """What each machine has shown, kept apart: one triangular factor a machine, whatever its rows.
 
-A step is a row [y, y⁻, sign y, y |y|, |y|, 1, x'] with y = [x; u] or features of these, y⁻ that of
-the step before (itself at the start of an episode) and x' the next state. The factor of a machine's
-rows holds all that least squares needs: [y, x'] is the regression of its own [A, B]; the others are
-for tests of the model (`certificates/misspecification.py`). These pool machines, and a thousand of
-them are enough: of machines that come later, [y, x'] alone is kept (`own_factors.py`). Factors are
-packed side by side, so that many machines are updated and read at once.
+A step is a row [y, y⁻, sign y, y |y|, |y|, 1, t y, sign (u - u⁻), x'] with y = [x; u] or features
+of these, y⁻ that of the step before (itself at the start of an episode), t the number of the step
+in its episode and x' the next state. The factor of a machine's rows holds all that least squares
+needs: [y, x'] is the regression of its own [A, B]; the others are for tests of the model
+(`certificates/misspecification.py`). These pool machines, and a thousand of them are enough: of
+machines that come later, [y, x'] alone is kept (`own_factors.py`). Factors are packed side by side,
+so that many machines are updated and read at once.
 
 A machine is a label with a context. Without a label, every episode is another machine.
 """
@@ -264,11 +265,12 @@ class MachineStore:
 
     def tested(
         self, context_map: ContextMap
-    ) -> tuple[Float[Array, "n k k"], Int64[Array, " n"], Float[Array, "n p y"]]:
-        """The factors of all columns of the machines that have them; rows; matrices."""
+    ) -> tuple[Float[Array, "n k k"], Int64[Array, " n"], Float[Array, "n p y"], int]:
+        """The factors of all columns of the machines that have them; rows; matrices; states."""
         at = np.flatnonzero(self._slots[: len(self)])
         packed = self._tested.take(self._slots[at] - 1)
-        return unpacked(packed, self.size), self._rows[at], context_map.expanded(self._contexts[at])
+        matrices = context_map.expanded(self._contexts[at])
+        return unpacked(packed, self.size), self._rows[at], matrices, self.states
 
     def own_factors(self, some: slice = slice(None)) -> Float[Array, "n s s"]:
         """The factors of [y, x'], one a machine."""

@@ -160,7 +160,9 @@ class StepTable:
                 (self.moves, rows - 1),
             )
         )
-        return _lagged(y, np.where(self.follows[rows], before, y), after, limit)
+        places = np.arange(len(self.follows))
+        step = places - np.maximum.accumulate(np.where(self.follows, 0, places))
+        return _lagged(y, np.where(self.follows[rows], before, y), step[rows], after, limit)
 
 
 def _where(column: Array) -> tuple[Any, ...]:
@@ -198,32 +200,35 @@ class EpisodeRows:
             np.ascontiguousarray(part.reshape(-1, part.shape[-1])[rows].T)
             for part in (self.y, before, self.after)
         )
-        return _lagged(y, before, after, limit)
+        return _lagged(y, before, rows % self.y.shape[1], after, limit)
 
 
 def lagged_rows(
     y: Float[Array, "*episodes steps y"], after: Float[Array, "*episodes steps d"]
 ) -> Float[Array, "*episodes steps k"]:
-    """The rows [y, y⁻, sign y, y |y|, |y|, 1, x'] of episodes; the first is its own step before.
+    """The rows [y, y⁻, sign y, y |y|, |y|, 1, t y, sign (u - u⁻), x'] of episodes, t = 0, 1, …
 
-    As if the machine had stood there: 0 would be a jump, and tell more than all other steps.
+    The first is its own step before, as if the machine had stood there: 0 would be a jump, and tell
+    more than all other steps.
     """
     before = np.concatenate((y[..., :1, :], y[..., :-1, :]), -2)
-    return np.concatenate((y, before, *_curves(y, -1), after), -1)
+    step, d = np.arange(y.shape[-2])[:, None], after.shape[-1]
+    return np.concatenate((y, before, *_curves(y, before, step, d, -1), after), -1)
 
 
 def lagged_size(y: int, d: int) -> int:
-    """How many columns they have."""
-    return 5 * y + 1 + d
+    """How many columns they have; of features, which may be fewer than states, none is tested."""
+    return 6 * y + 1 + max(y - d, 0) + d
 
 
-def _curves(y: Array, axis: int) -> tuple[Array, ...]:
-    """Functions of y that are not linear, in any units: what they explain, no law does."""
-    size = np.abs(y)
-    return np.sign(y), y * size, size, np.ones_like(y.take([0], axis))
+def _curves(y: Array, before: Array, step: Array, d: int, axis: int) -> tuple[Array, ...]:
+    """What no linear law has, in any units: functions of y, of the step, and of where u goes."""
+    size, one = np.abs(y), np.ones_like(y.take([0], axis))
+    turns = np.sign(y - before).take(range(d, y.shape[axis]), axis)
+    return np.sign(y), y * size, size, one, step * y, turns
 
 
-def _lagged(y: Array, before: Array, after: Array, limit: float) -> list[Array]:
+def _lagged(y: Array, before: Array, step: Array, after: Array, limit: float) -> list[Array]:
     most = np.abs(np.concatenate((y, before, after))).max(0)
     y = np.where(most <= min(limit, _SQUARED), y, np.nan)
-    return [*y, *before, *np.concatenate(_curves(y, 0)), *after]
+    return [*y, *before, *np.concatenate(_curves(y, before, step, len(after), 0)), *after]

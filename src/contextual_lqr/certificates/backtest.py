@@ -45,7 +45,8 @@ from contextual_lqr.certificates.backtest_records import (
     MachineBacktest,
 )
 from contextual_lqr.certificates.forecast import Forecast, previewed
-from contextual_lqr.certificates.limits import InputBounds
+from contextual_lqr.certificates.limits import InputBounds, beyond_logged, run_range
+from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.path_backtest import backtest_paths
 from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.stability import grows
@@ -53,6 +54,7 @@ from contextual_lqr.certificates.unmodelled import doubts_of, in_the_long_run, u
 from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.context import Dynamics
 from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.dynamics import Dynamics as Systems
 from contextual_lqr.lqr.preview import Preview, best_costs, costs_of, foreseen
 from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost, solve
@@ -135,7 +137,8 @@ def backtest(
         few_shot = []
         for few in steps:
             belief = task.with_own(few)
-            own = task.tried(belief, hedged_policy(belief, cost, task.hedge, preview))
+            hedged = hedged_policy(belief, cost, task.hedge, preview)
+            own = task.tried(belief, hedged, own=True)
             trusted, bad = task.trusted(own, factor, trusted_excess), own.excess > BAD
             middle, most = np.quantile(own.excess, [0.5, 0.9], method="higher").tolist()
             few_shot.append(FewShot(few, middle, most, int(trusted.sum()), int(bad[trusted].sum())))
@@ -167,6 +170,7 @@ class _Tried(NamedTuple):
     excess: Float[Array, " n"]
     paid: Float[Array, " n"]
     drawn: LinearSystem
+    inside: Bool[Array, " n"]  # whether the expected run stays near what was logged
 
 
 class _Backtest:
@@ -182,7 +186,7 @@ class _Backtest:
         preview: Preview | None,
     ) -> None:
         self.population, self.cost, self.start, self.chosen = population, cost, start, chosen
-        self.preview = preview
+        self.preview, self.logged = preview, decoder.logged
         self.findings = doubts_of(decoder, cost, preview.states if preview else ())
         self.law = decoder.law(population.factors.maps[chosen])
         self.others = self._believed(population.others(chosen))
@@ -219,7 +223,7 @@ class _Backtest:
             self.population.own(self.chosen, steps=steps, rng=np.random.default_rng(3)), own=True
         )
 
-    def tried(self, belief: MachineBelief, policy: Policy) -> _Tried:
+    def tried(self, belief: MachineBelief, policy: Policy, *, own: bool = False) -> _Tried:
         """The policy for each machine by such a belief, on draws of it and of the truth."""
         cost, x, ahead = self.cost, self.start, self.preview
         drawn = belief.draw(_DRAWS, np.random.default_rng(2))
@@ -234,11 +238,25 @@ class _Backtest:
         claimed = np.quantile(claims, QUANTILE, axis=0, method="higher") + missed
         paid = np.asarray(costs_of(policy, self.truths, cost, x, ahead))
         excess = relative_excess(paid, self.best).mean(0)
-        return _Tried(policy, np.maximum(claimed, 1e-300), predicted, excess, paid.mean(0), drawn)
+        inside = self._inside(expected, gains_of(policy), own)
+        return _Tried(
+            policy, np.maximum(claimed, 1e-300), predicted, excess, paid.mean(0), drawn, inside
+        )
+
+    def _inside(self, system: Systems, gains: Array, own: bool) -> Bool[Array, " n"]:
+        """Whether runs stay near what was logged, as `certify` asks for."""
+        n, (d, m) = len(gains), system.B.shape[-2:]
+        if self.logged is None:
+            return np.ones(n, bool)
+        M = np.concatenate((system.A, system.B), -1)
+        noise = np.diag(np.diagonal(system.noise, axis1=-2, axis2=-1).reshape(-1, d)[0])
+        run = run_range(M, noise, over_steps(M, gains, self.cost)[1], self.start)
+        beyond = beyond_logged(self.logged, run, np.full(n, own), [""] * (d + m), m)
+        return np.asarray(np.array(beyond) == "")
 
     def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
-        """Which of these would have been trusted: claims small enough, and loops that decay."""
-        found = factor * one.claimed <= most
+        """Which would have been trusted: small claims, near what was logged, loops that decay."""
+        found = np.asarray((factor * one.claimed <= most) & one.inside)
         if in_the_long_run(self.findings, self.cost):
             return np.zeros_like(found)
         for i in np.flatnonzero(found):

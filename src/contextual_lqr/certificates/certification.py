@@ -40,14 +40,13 @@ from contextual_lqr.certificates.forecast import (
 )
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
-    FARTHER,
-    NONLINEAR,
     InputBounds,
     InputLimits,
     beyond_logged,
     run_range,
+    with_limits,
 )
-from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
+from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
@@ -234,23 +233,21 @@ class CertificationTask:
         if isinstance(cost, StationaryCost):  # what can be said is said of its search
             lowest = np.fmin(lowest, predicted / np.exp(below)) / (1 + missed)
             highest = np.fmax(highest, predicted * np.exp(above)) * (1 + missed)
-        margins, played = self._over_steps(machines.centre, gains)
+        margins, played = over_steps(machines.centre, gains, cost)
         moments = usual_moments(machines.centre, reach.noise, played, x)
         run = run_range(machines.centre, reach.noise, played, x)
+        seen = np.zeros(n, bool) if unseen is None else ~unseen
         beyond = [[outside(decoder.context_map, one) for one in contexts]]
         if (unchecked := without_check(decoder)) is not None:
             beyond.append([unchecked] * n)
         else:
-            known = np.zeros(n, bool) if unseen is None else ~unseen
-            beyond.append([UNTESTED if one else "" for one in untested(decoder, G) & ~known])
+            beyond.append([UNTESTED if one else "" for one in untested(decoder, G) & ~seen])
         if doubt_of_all := in_the_long_run(self.check.findings, cost):
             beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:
-            kinds = {one.kind for one in self.check.findings if one.found}
-            farther = np.full(len(self.names), NONLINEAR if "nonlinear" in kinds else FARTHER)
-            if self.limits is not None:  # up to a limit that is declared, inputs are as they should
-                farther[len(x) :][self.limits.finite] = np.inf
-            beyond.append(beyond_logged(decoder.logged, *run, self.names, farther))
+            declared = with_limits(machines.centre, self.limits)
+            m = len(self.names) - len(x)
+            beyond.append(beyond_logged(decoder.logged, run, seen, self.names, m, declared))
         columns = (
             contexts,
             gains,
@@ -320,19 +317,6 @@ class CertificationTask:
         each = G.reshape(-1, *G.shape[-2:])
         still = max((hardly_moved(self.decoder, one, self.states) for one in each), key=len)
         return replace(one, reason=f"{still}; {one.reason}") if still else one
-
-    def _over_steps(
-        self, M: Float[Array, "n *stages d y"], gains: Array
-    ) -> tuple[Sequence[LoopMargins | None], Float[Array, "n steps m d"]]:
-        """The gains of a run; a constant one is played until the slowest loop has settled."""
-        if not isinstance(self.cost, StationaryCost):
-            return [None] * len(gains), gains
-        moving, d = self.cost.moving, self.cost.state_size
-        columns = [*moving, *range(d, M.shape[-1])]
-        margins = loop_margins(M[:, moving][:, :, columns], gains[..., moving])
-        steps = settling_steps([one.half_life for one in margins])
-        n, m, d = gains.shape
-        return margins, np.broadcast_to(gains[:, None], (n, steps, m, d))
 
     def _on_draws(
         self, belief: MachineBelief | ScheduleBelief, policy: Policy

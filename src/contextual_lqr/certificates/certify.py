@@ -120,9 +120,9 @@ def certify_many(
         their order, to (low, high). If the expected run, with two standard deviations, would pass
         them, the verdict is at most `caution`.
     states
-        The names of the states, for people. If the expected run takes one beyond three times what
-        was logged of it, the verdict is at most `caution`; where tests find that the machines are
-        not linear, beyond one and a half times.
+        The names of the states, for people. If the expected run takes a state or an input beyond
+        1.25 times the largest logged, 1.5 times for a machine with data of its own, the verdict is
+        at most `caution`; an input with limits both ways in `input_bounds` may go up to these.
     beta
         Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
         sharper, and takes their inputs as chosen without regard to the noise; a number or a rule is

@@ -18,7 +18,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from scipy.special import chdtrc, chdtri, fdtrc, gammainc, gammaincinv
 
-CURVES = ("signs", "squares", "sizes")  # what is not linear in Y, as `lagged_rows` has it
+CURVES = ("signs", "squares", "sizes", "steps")  # beyond Y, as `lagged_rows` has them
 
 ROBUST_FROM, TRIMMED = 8, 0.05  # from so many machines on, this part of them is left out
 
@@ -91,7 +91,8 @@ class Explained(NamedTuple):
 
     `left` is that of X' less its own law; `lag` what the machine's own coefficient of M y⁻ explains
     of it, and `before` what Y⁻ does. `deviation` is what the machine's own law explains of X' less
-    the law of all. `curves` are sign Y, Y |Y| and [|Y|, 1] without what is in Y; z as above.
+    the law of all. `curves` are sign Y, Y |Y|, [|Y|, 1], tY and sign (U - U⁻) without what is in Y;
+    z as above, and Q spans Y.
     """
 
     rows: Array  # (n,)
@@ -102,8 +103,9 @@ class Explained(NamedTuple):
     lag: Array  # (n, d)
     lag_rank: Array  # (n, d)
     before: Addition
-    curves: Array  # (n, k, 3y + 1)
+    curves: Array  # (n, k, 4y + 1 + m)
     z: Array  # (n, k, d)
+    Q: Array  # (n, k, y)
 
     @classmethod
     def joined(cls, parts: Sequence[Explained]) -> Explained:
@@ -128,8 +130,8 @@ class Explained(NamedTuple):
 
 
 def blocks(y: int, d: int) -> list[slice]:
-    """Where the columns Y, Y⁻, sign Y, Y |Y|, [|Y|, 1] and X' of a factor stand."""
-    ends = np.cumsum([0, y, y, y, y, y + 1, d]).tolist()
+    """Where Y, Y⁻, sign Y, Y |Y|, [|Y|, 1], tY, sign (U - U⁻) and X' stand in a factor."""
+    ends = np.cumsum([0, y, y, y, y, y + 1, y, y - d, d]).tolist()
     return [slice(*pair) for pair in pairwise(ends)]
 
 
@@ -159,8 +161,9 @@ def _explained(T: Array, rows: Array, M: Array) -> Explained:
         lag=(residual * z).sum(1) ** 2 / np.where(real, length, 1.0) * real,
         lag_rank=real,
         before=Addition.of(before, Q, z),
-        curves=_apart(Q, curves),
+        curves=apart(Q, curves),
         z=z,
+        Q=Q,
     )
 
 
@@ -188,7 +191,7 @@ def _without(Q: Array, columns: Array) -> Array:
     return columns
 
 
-def _apart(Q: Array, columns: Array) -> Array:
+def apart(Q: Array, columns: Array) -> Array:
     """The same; 0 where a column is one of them."""
     rest = _without(Q, columns)
     return rest * (_squares(rest) > _DEPENDENT**2 * _squares(columns))[:, None]

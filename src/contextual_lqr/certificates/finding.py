@@ -6,7 +6,13 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 Kind = Literal[
-    "correlated errors", "late input", "memory", "nonlinear", "machines differ", "known row"
+    "correlated errors",
+    "late input",
+    "memory",
+    "nonlinear",
+    "machines differ",
+    "known row",
+    "actuator",
 ]
 
 LEVEL, DOUBT = 0.01, 0.1  # at which something is found, and at which it is not excluded
@@ -22,10 +28,14 @@ class Finding:
     units, of what the model misses in a step. `state` is the row of [A, B]. `regressor` is the
     place in [x; u] of what explains most by itself: the step before, or for "nonlinear" its sign,
     square or size; None is an offset. What is not linear grows with this `power` of the regressor,
-    whose root mean square in the logs is `usual`. `maybe_late` is the place of an input that, a
-    step before, explains nearly as much as a state does: under feedback the two are alike, and that
-    it acts late cannot be excluded. `strengths` are those of the inputs upon the state in the logs,
-    root mean squares over the machines.
+    whose root mean square in the logs is `usual`. What changes within an episode does so with the
+    number of the step, which is usually `pace` in the logs. `maybe_late` is the place of an input
+    that, a step before, explains nearly as much as a state does: under feedback the two are alike,
+    and that it acts late cannot be excluded. `strengths` are those of the inputs upon the state in
+    the logs, root mean squares over the machines.
+
+    Of an "actuator", `way` is what it does instead (actuators.py), to the input at the place
+    `regressor`, and `limit` how much of that the logs do not exclude.
     """
 
     kind: Kind
@@ -38,12 +48,15 @@ class Finding:
     maybe_late: int | None = None
     power: int = 0
     usual: float = 0.0
+    pace: float = 0.0
     strengths: tuple[float, ...] = ()
+    way: str = ""
+    limit: float = 0.0
 
     @property
     def found(self) -> bool:
         """Whether it is more than a doubt."""
-        return self.p_value <= (CURVED if self.kind == "nonlinear" else LEVEL)
+        return self.p_value <= (CURVED if self.kind in ("nonlinear", "actuator") else LEVEL)
 
 
 class Names(NamedTuple):

@@ -24,8 +24,9 @@ from contextual_lqr.lqr.moments import step_moments
 InputBounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 
 DEVIATIONS = 2.0  # standard deviations about the mean that a limit must leave room for
-FARTHER = 3.0  # times the states and inputs logged, up to which machines are believed to be linear
-NONLINEAR = 1.5  # the same where tests find that they are not
+# Times the largest logged, up to which machines are believed to be linear: those never seen, and
+# those with data of their own, which have been tried one by one.
+FARTHER, OWN_FARTHER = 1.25, 1.5
 LOGGED = "times what was logged"
 _ROUNDING = 1e-9  # relative: what an input at its very limit may be beyond it
 
@@ -75,25 +76,49 @@ class InputLimits:
 
 def beyond_logged(
     logged: Logged,
-    lowest: Float[Array, "n y"],
-    highest: Float[Array, "n y"],
+    run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
+    seen: Bool[Array, " n"],
     names: Sequence[str],
-    farther: Float[Array, " y"],
+    m: int,
+    declared: Bool[Array, " y"] | None = None,
 ) -> list[str]:
-    """Which state or input of n runs goes farthest beyond what was logged, if so far; else ""."""
-    reach = np.maximum(-lowest, highest)
+    """Which state or one of m inputs of n runs goes farthest beyond what was logged, if too far.
+
+    Beyond what logs have shown, linearity is an assumption. Machines that were `seen` have data of
+    their own. What is `declared` is as it should be, whatever was logged.
+    """
+    reach = np.maximum(-run[0], run[1])
     usual = np.maximum(np.abs(logged.low), np.abs(logged.high))
+    first = len(names) - m
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.where(reach > 0, reach / usual, 0.0)
+    if declared is not None:
+        times[:, declared] = 0.0
     said = []
-    for own, run in zip(times, reach, strict=True):
-        i = int(np.nanargmax(own / farther)) if not np.isnan(own).all() else 0
-        far = f"{own[i]:.2g} {LOGGED}" if usual[i] > 0 else f"many {LOGGED}"
+    for own, ends, most in zip(times, reach, np.where(seen, OWN_FARTHER, FARTHER), strict=True):
+        i = int(np.nanargmax(own)) if not np.isnan(own).all() else 0
+        far = f"{own[i]:.3g} {LOGGED}" if usual[i] > 0 else f"many {LOGGED}"
         where = f"{logged.low[i]:.3g} to {logged.high[i]:.3g}"
+        advice = "log larger ones, declare its limits or raise R" if i >= first else "log such runs"
         said.append(
-            f"{names[i]} would reach {run[i]:.3g}, {far}, {where}" if own[i] > farther[i] else ""
+            f"{names[i]} would reach {ends[i]:.3g}, {far}, {where} ({advice})"
+            if own[i] > most
+            else ""
         )
     return said
+
+
+def with_limits(M: Float[Array, "*n d y"], limits: InputLimits | None) -> Bool[Array, " y"] | None:
+    """Which of y = [x; u] have limits both ways: inputs, and states that are one of the past."""
+    if limits is None:
+        return None
+    d, y = M.shape[-2:]
+    rows = M.reshape(-1, d, y)[0]
+    past = np.where((rows != 0).sum(1) == 1, rows.argmax(1), -1)
+    declared = np.append(np.zeros(d, bool), limits.finite)
+    for _ in range(d):
+        declared[:d] |= (past >= 0) & (rows.max(1) == 1) & declared[past]
+    return declared
 
 
 def run_range(

@@ -3,6 +3,7 @@
     z ~ sign Y       dry friction, a dead zone
     z ~ Y |Y|        actuators that saturate, springs that harden, drag
     z ~ [|Y|, 1]     what is not the same both ways; offsets
+    z ~ tY           what changes within an episode
 
 z is what a machine's own law leaves, and the columns are without what that law would explain. One
 coefficient for all machines: faults are of a make, not of a machine, and a coefficient for each
@@ -20,22 +21,39 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.explained import CURVES, Explained, blocks
 from contextual_lqr.certificates.finding import Finding, Names
-from contextual_lqr.certificates.shared_coefficients import Shared
+from contextual_lqr.certificates.shared_coefficients import Shared, root_mean_squares
 
-_PRIOR = 5.0  # rows that the noise of all counts for in that of one
+PRIOR = 5.0  # rows that the noise of all counts for in that of one
 _BIAS = 1.5
 
 
-def linearity(found: Explained, names: Names, usual: Array) -> Iterator[Finding]:
-    """What three tests find; `usual` are the root mean squares of Y."""
-    d, y = found.z.shape[-1], len(usual)
-    for curve, some in zip(CURVES, blocks(y, d)[2:-1], strict=True):
+class Usual(NamedTuple):
+    """Root mean squares of Y, and of the number of the step, weighted by the squares of Y."""
+
+    sizes: Float[Array, " y"]
+    steps: Float[Array, " y"]
+
+    @classmethod
+    def of(cls, factors: Array, counts: Array, y: int, d: int) -> Usual:
+        """Of the rows behind these factors."""
+        own, *_, steps, _, _ = blocks(y, d)
+        sizes = root_mean_squares(factors, counts, own)
+        by_step = root_mean_squares(factors, counts, steps)
+        return cls(sizes, by_step / np.where(sizes > 0, sizes, 1.0))
+
+
+def linearity(found: Explained, names: Names, usual: Usual) -> Iterator[Finding]:
+    """What the tests find."""
+    d, y = found.z.shape[-1], len(usual.sizes)
+    for curve, some in zip(CURVES, blocks(y, d)[2:-2], strict=True):
         columns = found.curves[..., some.start - 2 * y : some.stop - 2 * y]
         noisy = np.flatnonzero(~found.exact).tolist()
         for r in noisy:
@@ -51,7 +69,7 @@ def _tested(columns: Array, found: Explained, r: int) -> Shared | None:
         return None
     left, free, rows = found.left[some, r], found.free[some], found.rows[some]
     noise = left.sum() / free.sum()
-    weight = 1 / np.sqrt((left + _PRIOR * noise) / (free + _PRIOR))[:, None, None]
+    weight = 1 / np.sqrt((left + PRIOR * noise) / (free + PRIOR))[:, None, None]
     C, z = ((weight * one[some]).reshape(-1, one.shape[-1]) for one in (columns, found.z[..., [r]]))
     bias = _BIAS * float((found.rank[some] ** 2 / rows).sum() / rows.sum())
     shared = Shared.of(C[:, :0], C, z, int(free.sum()), bias)
@@ -59,25 +77,28 @@ def _tested(columns: Array, found: Explained, r: int) -> Shared | None:
 
 
 def curved(
-    curve: str, p_value: float, shared: Shared, r: int, place: int, names: Names, usual: Array
+    curve: str, p_value: float, shared: Shared, r: int, place: int, names: Names, usual: Usual
 ) -> Finding:
-    """What one of three tests finds about state r, which stands at a place among those tested."""
+    """What one of the tests finds about state r, which stands at a place among those tested."""
     all_of = (*names.states, *names.inputs)
     best, effect = int(shared.alone[:, place].argmax()), float(shared.share[place])
     by = f"an offset explains {effect:.0%}"
     if best < len(all_of):
-        by = f"{curve}, above all that of {all_of[best]}, explain {effect:.0%}"
+        by = f"{_OF.get(curve, curve)}, above all that of {all_of[best]}, explain {effect:.0%}"
     sentence = f"not linear, {_AS[curve]}: {by} of the error in {names.states[r]}"
     p_value = min(len(CURVES) * p_value, 1.0)
-    power = {"squares": 2, "sizes": 1}.get(curve, 0)
+    power = {"squares": 2, "sizes": 1, "steps": 1}.get(curve, 0)
     one = Finding("nonlinear", p_value, effect, float(shared.size[place]), r, None, sentence)
     if best == len(all_of):
         return one
-    return replace(one, regressor=best, power=power, usual=float(usual[best]))
+    pace = float(usual.steps[best]) if curve == "steps" else 0.0
+    return replace(one, regressor=best, power=power, usual=float(usual.sizes[best]), pace=pace)
 
 
+_OF = {"steps": "products with the number of the step"}
 _AS = {
     "signs": "as with friction",
     "squares": "as where actuators saturate or springs harden",
     "sizes": "as where one way is not like the other",
+    "steps": "as where machines change within an episode",
 }

@@ -9,11 +9,14 @@ is off by 2 arctan(α / 2). One input at a time: what holds then is the same in 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
+
+from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 _FREQUENCIES = np.concatenate(([0.0], np.logspace(-4, 0, 160) * np.pi))
 THIN = 0.2  # the disk margin below which a controller is not trusted: inputs off by a fifth
@@ -80,6 +83,20 @@ def loop_margins(M: Float[Array, "n d y"], gain: Float[Array, "n m d"]) -> list[
         half_life = np.log(0.5) / np.log(slowest) if slowest > 0 else 0.0
         found.append(LoopMargins(float(1 / worst), float(half_life)))
     return found
+
+
+def over_steps(
+    M: Float[Array, "n *stages d y"], gains: Float[Array, "n *steps m d"], cost: Cost
+) -> tuple[Sequence[LoopMargins | None], Float[Array, "n played m d"]]:
+    """The gains of a run; a constant one is played until the slowest loop has settled."""
+    if not isinstance(cost, StationaryCost):
+        return [None] * len(gains), gains
+    moving, d = cost.moving, cost.state_size
+    columns = [*moving, *range(d, M.shape[-1])]
+    margins = loop_margins(M[:, moving][:, :, columns], gains[..., moving])
+    steps = settling_steps([one.half_life for one in margins])
+    n, m, d = gains.shape
+    return margins, np.broadcast_to(gains[:, None], (n, steps, m, d))
 
 
 def settling_steps(half_lives: list[float], most: int = 500) -> int:

@@ -3,8 +3,11 @@
 The model says x' = M y + w with y = [x; u], noise w that remembers nothing, and M = Θ G(context)
 for every machine. All that the tests need of a machine is one triangular factor T, of the columns
 
-    [ Y   Y⁻   sign Y   Y |Y|   |Y|   1   X' ]    Y the steps y, Y⁻ the steps before them (itself at
-      y   y      y        y      y    1   d       the start of an episode), X' the next states
+    [ Y   Y⁻   sign Y   Y |Y|   |Y|   1   tY   sign (U - U⁻)   X' ]
+      y   y      y        y      y    1   y          m         d
+
+    Y the steps y, Y⁻ the steps before them (itself at the start of an episode), t the number of the
+    step in its episode, X' the next states
 
 whatever the rows, because sums of squares of residuals are lengths of its columns, made orthogonal
 to one another.
@@ -13,11 +16,13 @@ to one another.
                 x - M y⁻, of which the part not in Y is that of -M y⁻
     omission    z ~ Y⁻: whether the step before says anything that the step itself does not
     linearity   z ~ sign Y: dry friction, a dead zone; z ~ Y |Y|: actuators that saturate, springs
-                that harden, drag; z ~ [|Y|, 1]: what is not the same both ways, and offsets
+                that harden, drag; z ~ [|Y|, 1]: what is not the same both ways, and offsets;
+                z ~ tY: what changes within an episode
+    actuators   the same of an input, acting through each machine's own B (actuators.py)
     one law     X' ~ Y for each machine, against one Θ for all
     known rows  a row of Θ that was given, against one that is fitted
 
-The first three are within machines, each with a law of its own: machines that differ do not trigger
+The first four are within machines, each with a law of its own: machines that differ do not trigger
 them. Of linearity, see linearity.py. What whiteness and omission explain in a machine is held
 against that machine's own noise, by Fisher's F; the χ² that are as improbable are added up over
 machines, with their degrees of freedom. So machines may differ in noise. From eight machines on,
@@ -29,13 +34,14 @@ law 1.4 % with Gaussian noise; 2.6, 1.9 and 3.1 % with Student's t of three degr
 A coefficient for each machine, not one for all, because the latter is biased by one over the number
 of rows (Nickell, "Biases in dynamic models with fixed effects", 1981), and many short episodes
 would make a finding of that bias. p-values are Bonferroni's over the rows of [A, B], and over the
-three tests of linearity. A column in other units is the same column: no test depends on them.
+four tests of linearity. A column in other units is the same column: no test depends on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 from jaxtyping import Float, Int64
@@ -44,21 +50,22 @@ from numpy.typing import ArrayLike
 from scipy.special import fdtrc
 
 from contextual_lqr.belief.step_table import lagged_size
+from contextual_lqr.certificates.actuators import actuators
 from contextual_lqr.certificates.explained import (
     SAME,
     Addition,
     Explained,
     Law,
+    apart,
     explained,
     p_values,
 )
 from contextual_lqr.certificates.finding import LEVEL, Finding, Names
-from contextual_lqr.certificates.linearity import linearity
+from contextual_lqr.certificates.linearity import PRIOR, Usual, linearity
 from contextual_lqr.certificates.shared_coefficients import (
     by_state,
     effect_of,
     mean_is_zero,
-    root_mean_squares,
 )
 from contextual_lqr.checks import require
 
@@ -67,6 +74,7 @@ def misspecification(
     factors: Float[Array, "n k k"],
     counts: Int64[Array, " n"],
     matrices: Float[Array, "n p y"],
+    d: int,
     *,
     known: Mapping[int, ArrayLike] | None = None,
     states: Sequence[str] | None = None,
@@ -76,14 +84,13 @@ def misspecification(
     """What the pooled tests find at this level, the most significant first.
 
     For each machine its factor T (of the rows that `MachineStore` keeps; any R of a QR), how many
-    rows went into it, and its context matrix G. `known` are the rows of Θ that were
-    given; names are for the sentences.
+    rows went into it, and its context matrix G; d is the number of states. `known` are the rows of
+    Θ that were given; names are for the sentences.
     """
     n, k, _ = factors.shape
     y = matrices.shape[-1]
-    d = k - lagged_size(y, 0)
     require(
-        len(matrices) == n and len(counts) == n and 0 < d < y,
+        len(matrices) == n and len(counts) == n and 0 < d < y and k == lagged_size(y, d),
         f"there are {n} factors of {k} columns, but {len(counts)} counts, and context matrices "
         f"of shape {matrices.shape}: a factor has the columns of lagged_rows",
     )
@@ -104,7 +111,8 @@ def misspecification(
     findings = [
         *_whiteness(found, names),
         *_omission(found, names),
-        *linearity(found, names, root_mean_squares(factors, counts, y)),
+        *linearity(found, names, Usual.of(factors, counts, y, d)),
+        *_actuators(T, size, found, law, names),
         *_one_law(found, law, names),
         *(_known_row(i, given[i], T, G, found, law, names) for i in sorted(given)),
     ]
@@ -161,6 +169,16 @@ def _omission(found: Explained, names: Names) -> Iterator[Finding]:
         )
         late = before.nearly_as_good(r, slice(d, None))
         yield Finding("memory", p_value, effect, size, r, best, sentence, late)
+
+
+def _actuators(T: Array, size: Array, found: Explained, law: Law, names: Names) -> list[Finding]:
+    d = len(names.states)
+    free = np.where((found.left > 0).any(1), found.free, 0)[:, None]  # of those that say anything
+    noise = np.where(found.exact, 0.0, found.left.sum(0) / max(int(free.sum()), 1))
+    own = (found.left + PRIOR * noise) / (free + PRIOR) * ~found.exact * (free > 0)
+    rest = partial(apart, found.Q)
+    B = law.M[..., d:]
+    return list(actuators(T, size, B, found.z, np.sqrt(own), rest, float(free.sum()), names))
 
 
 def _one_law(found: Explained, law: Law, names: Names) -> Iterator[Finding]:

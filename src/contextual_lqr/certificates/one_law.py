@@ -6,17 +6,22 @@ import numpy as np
 from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.step_table import lagged_size
-from contextual_lqr.certificates.explained import CURVES, blocks
+from contextual_lqr.certificates.actuators import actuators
+from contextual_lqr.certificates.explained import CURVES, EXACT, Law, blocks
 from contextual_lqr.certificates.finding import LEVEL, Finding, Kind, Names
-from contextual_lqr.certificates.linearity import curved
-from contextual_lqr.certificates.shared_coefficients import Shared, by_state, root_mean_squares
+from contextual_lqr.certificates.linearity import Usual, curved
+from contextual_lqr.certificates.shared_coefficients import (
+    Shared,
+    by_state,
+    span,
+)
 
 
 def of_one_law(
     factors: Float[Array, "n k k"],
     counts: Int64[Array, " n"],
     matrices: Float[Array, "n p y"],
+    d: int,
     *,
     level: float = LEVEL,
 ) -> list[Finding]:
@@ -26,18 +31,17 @@ def of_one_law(
     the rows of all machines, [Z, Y⁻, X'], [Z, sign Y, X'] and so on, for which their factors stand.
     """
     k, (p, y) = factors.shape[1], matrices.shape[1:]
-    d = k - lagged_size(y, 0)
     # All columns but Y, with Z in its place, reduced once for all tests.
     Z = factors[:, :, :y] @ matrices.swapaxes(1, 2)
     rows = np.concatenate((Z, factors[:, :, y:]), -1).reshape(-1, p + k - y)
     size = np.abs(rows).max(0)
     rows = np.linalg.qr(rows / np.where(size > 0, size, 1.0), mode="r") * size
-    _, before, *curves, _ = (slice(s.start + p - y, s.stop + p - y) for s in blocks(y, d))
+    _, before, *curves, _, _ = (slice(s.start + p - y, s.stop + p - y) for s in blocks(y, d))
     law, X = rows[:, :p], rows[:, -d:]
     names = Names(
         tuple(f"state {i + 1}" for i in range(d)), tuple(f"input {j + 1}" for j in range(y - d))
     )
-    usual, found = root_mean_squares(factors, counts, y), []
+    usual, found = Usual.of(factors, counts, y, d), []
     for test, some in (("memory", before), *zip(CURVES, curves, strict=True)):
         shared = Shared.of(law, rows[:, some], X, int(counts.sum()))
         if shared is None:
@@ -47,7 +51,32 @@ def of_one_law(
                 found.append(_memory(p_value, shared, r, names))
             else:
                 found.append(curved(test, p_value, shared, r, r, names, usual))
+    found += _actuators(factors, counts, matrices, names)
     return sorted((one for one in found if one.p_value <= level), key=lambda one: one.p_value)
+
+
+def _actuators(factors: Array, counts: Array, matrices: Array, names: Names) -> list[Finding]:
+    d, y = len(names.states), matrices.shape[-1]
+    size = np.abs(factors).max((0, 1))
+    size[:y] = size[y : 2 * y] = np.maximum(size[:y], size[y : 2 * y])
+    size = np.where(size > 0, size, 1.0)
+    T, G = factors / size, matrices * size[:y]
+    law = Law.fitted(T, G, d)
+    (n, k, _), Z = T.shape, T[..., :y] @ G.swapaxes(1, 2)
+    basis, rank = span(Z.reshape(n * k, -1))
+
+    def rest(columns: Array) -> Array:
+        rows = columns.reshape(n * k, -1)
+        for _ in range(2):
+            rows = rows - basis @ (basis.T @ rows)
+        return np.asarray(rows.reshape(columns.shape))
+
+    z, free = rest(T[..., -d:]), int(counts.sum()) - rank
+    left = np.square(z).sum((0, 1))
+    noisy = left > EXACT**2 * np.square(T[..., -d:]).sum((0, 1))
+    deviations = np.sqrt(left * noisy / max(free, 1))
+    deviations = np.broadcast_to(deviations, (n, d)) * (counts > 0)[:, None]
+    return list(actuators(T, size, law.M[..., d:], z, deviations, rest, free, names))
 
 
 def _memory(p_value: float, shared: Shared, r: int, names: Names) -> Finding:

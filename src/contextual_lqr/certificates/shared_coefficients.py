@@ -41,8 +41,8 @@ class Shared(NamedTuple):
         stack = np.concatenate((law, columns, X), -1)
         size = np.abs(stack).max(0)
         R = np.asarray(np.linalg.qr(stack / np.where(size > 0, size, 1.0), mode="r"))
-        by_law, rank = _span(R[:, :p], np.zeros((len(R), 0)))
-        by_more, more = _span(R[:, p:q], by_law)
+        by_law, rank = span(R[:, :p])
+        by_more, more = span(R[:, p:q], by_law)
         left = R[:, q:] - by_law @ (by_law.T @ R[:, q:])
         explained = np.square(by_more.T @ left).sum(0)
         total = np.square(left).sum(0)
@@ -70,8 +70,9 @@ class Shared(NamedTuple):
         )
 
 
-def _span(columns: Array, to: Array) -> tuple[Array, int]:
+def span(columns: Array, to: Array | None = None) -> tuple[Array, int]:
     """An orthonormal basis of what the columns add to the span of others, and its rank."""
+    to = np.zeros((len(columns), 0)) if to is None else to
     rest = columns - to @ (to.T @ columns)
     rest = rest - to @ (to.T @ rest)
     sizes = np.linalg.norm(columns, axis=0)
@@ -108,9 +109,9 @@ def by_state(p: Array, among: Array) -> Iterator[tuple[int, float]]:
         yield r, min(float(p[r] * among.sum()), 1.0)
 
 
-def root_mean_squares(factors: Array, counts: Array, y: int) -> Float[Array, " y"]:
-    """Of the first y columns."""
-    columns = factors[..., :y]
+def root_mean_squares(factors: Array, counts: Array, some: slice) -> Float[Array, " y"]:
+    """Of some columns."""
+    columns = factors[..., some]
     size = np.abs(columns).max((0, 1))
     part = columns / np.where(size > 0, size, 1.0)
     return np.asarray(size * np.sqrt((part**2).sum((0, 1)) / max(int(counts.sum()), 1)))

@@ -12,7 +12,8 @@ Rows may be too few to find what the step before does: for an episode that count
 10 % on. Where inputs act more strongly than in the logs, so does what is wrong with them: s is that
 many times as large.
 
-What is not linear grows with the run: s is what it is where the expected run is farthest out. And
+What is not linear grows with the run: s is what it is where the expected run is farthest out. What
+changes within an episode is as large as at the end of the task, be the logs longer or shorter. And
 it may be in step with the run, so that its costs add up as lengths do, (√J + √c)² - J for the c
 above and the predicted J.
 
@@ -31,6 +32,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.certificates.faulty_runs import faulty_runs
 from contextual_lqr.certificates.finding import DOUBT, Finding
 from contextual_lqr.certificates.misspecification import misspecification
 from contextual_lqr.certificates.one_law import of_one_law
@@ -42,6 +44,8 @@ from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost
 from contextual_lqr.lqr.stationary import Cost, StationaryCost, policy_for
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
+
+COSTLY = 0.02  # from here on a finding forbids trust by itself
 
 
 def findings_of(
@@ -55,6 +59,8 @@ def doubts_of(
     decoder: Decoder, cost: Cost | None = None, foreseen: Iterable[int] = ()
 ) -> tuple[Finding, ...]:
     """The same, and for an episode what the step before may explain, at a level of 10 %.
+
+    And what actuators may do instead of what they are asked, as far as the logs do not exclude it.
 
     Of `foreseen` states a forecast says how they change, and nothing else counts.
 
@@ -77,12 +83,13 @@ def doubts_of(
             if decoder.known and not both:
                 every = misspecification(*told, known=decoder.known)
                 found += [one for one in every if one.kind == "known row"]
-        strengths = _strengths(decoder, *told[1:])
+        strengths = _strengths(decoder, *told[1:3])
         kept["findings", both] = tuple(
             replace(one, strengths=tuple(strengths[one.state].tolist()))
             for one in found
             if (one.found and one.kind != "machines differ")
             or (one.kind in ("late input", "memory") and not both and one.p_value <= DOUBT)
+            or (one.kind == "actuator" and not both)
         )
     found_before: tuple[Finding, ...] = kept.get(("findings", both), ())
     still = cost.constant if isinstance(cost, StationaryCost) else ()
@@ -105,11 +112,41 @@ def unmodelled(
     start: Float[Array, " d"],
     predicted: Float[Array, " n"],
 ) -> tuple[Float[Array, " n"], list[str]]:
-    """What the findings may cost n machines under their gains, and the costliest in words.
+    """What the findings may cost n machines under their gains; the most telling, in words.
 
-    As a part of the predicted cost. Several tests may find one thing: of those about a state, the
-    worst counts.
+    As a part of the predicted cost. Several tests may find one thing: of those about a state, or
+    about an input, the worst counts; and the larger of what all states and all inputs come to.
     """
+    if isinstance(cost, StationaryCost):  # what is not found says nothing of the long run
+        findings = [one for one in findings if one.found]
+    faults = [one for one in findings if one.kind == "actuator"]
+    findings = [one for one in findings if one.kind != "actuator"]
+    by_tests, said = _of_tests(findings, system, gains, cost, start, predicted)
+    if not faults or isinstance(cost, StationaryCost):
+        return by_tests, said
+    costs = faulty_runs(faults, system, gains, cost, start) / np.abs(predicted)
+    worst = np.zeros((cost.R.shape[-1], len(gains)))  # of each input
+    for one, each in zip(faults, costs, strict=True):
+        assert one.regressor is not None  # the place of an input
+        j = one.regressor - len(start)
+        worst[j] = np.fmax(worst[j], each)
+    total, named = worst.sum(0), _most_telling(faults, costs)
+    # A fault of an actuator that is found says more than what it looks like in a state.
+    sure = (costs * np.array([[one.found] for one in faults])).max(0) > COSTLY
+    for i in np.flatnonzero((total > by_tests) | sure).tolist():
+        said[i] = named[i]
+    return np.fmax(total, by_tests), said
+
+
+def _of_tests(
+    findings: Sequence[Finding],
+    system: Dynamics,
+    gains: Float[Array, "n *steps m d"],
+    cost: Cost,
+    start: Float[Array, " d"],
+    predicted: Float[Array, " n"],
+) -> tuple[Float[Array, " n"], list[str]]:
+    """The same of findings about states."""
     if not findings:
         return np.zeros(len(gains)), [""] * len(gains)
     push, larger = push_costs(system, gains, cost), _larger(findings, system, gains, cost, start)
@@ -134,7 +171,14 @@ def unmodelled(
     for one, each in zip(findings, costs, strict=True):
         by_state[one.state] = np.fmax(by_state[one.state], each)
     total = sum(by_state.values(), np.zeros(len(gains)))
-    return total, [findings[i].sentence for i in costs.argmax(0).tolist()]
+    return total, _most_telling(findings, costs)
+
+
+def _most_telling(findings: Sequence[Finding], costs: Float[Array, "k n"]) -> list[str]:
+    """Of what is costly, that which explains most; else the costliest."""
+    effects = np.array([[one.effect] for one in findings])
+    order = np.where(costs > COSTLY, 1 + effects, costs)
+    return [findings[i].sentence for i in order.argmax(0).tolist()]
 
 
 def _larger(
@@ -164,6 +208,8 @@ def _larger(
                 times = np.fmax(times, B[..., one.state, j] / usual)
         if one.power and one.regressor is not None and one.usual > 0:
             times = times * np.fmax(sizes[:, one.regressor] / one.usual, 1.0) ** one.power
+        if one.pace and not isinstance(cost, StationaryCost):  # as at the end of the task
+            times = times * (gains.shape[1] - 1) / one.pace
         found.append(times)
     return found
 
