@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.step_table import lagged_size
+from contextual_lqr.belief.lagged_steps import lagged_size
 from contextual_lqr.certificates.explained import CURVES, blocks
 from contextual_lqr.certificates.finding import LEVEL, Finding, Kind, Names
 from contextual_lqr.certificates.linearity import curved
