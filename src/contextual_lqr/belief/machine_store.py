@@ -34,6 +34,7 @@ from contextual_lqr.context import ContextMap
 
 TESTED = 1000  # machines of which all columns are kept
 _SAME = 1e-9  # relative: a context that was written down and read again
+_NUMBERS = 1 << 16  # of factors that are merged at once
 _TOGETHER = 1024  # machines, or episodes, whose rows are laid out at once
 
 
@@ -367,14 +368,16 @@ def _add_triangles(
     into: PackedTriangles, at: Int[Array, " n"], others: Float[Array, "n k"], size: int
 ) -> None:
     """Take the rows of other triangles into packed ones at places that rise."""
-    n, first = len(at), 0
-    table = np.zeros((size, n, size))  # of columns, each of the rows of one triangle after another
-    for i in range(size):
-        table[i:, :, i] = others[:, first : first + size - i].T
-        first += size - i
-    columns, rows, ends = list(table.reshape(size, -1)), np.arange(n * size), np.arange(n) + 1
-    for some in into.written(at, ends * size):
-        take_rows(some.block, columns, rows[some.rows], some.ends, np.inf, some.at)
+    together = max(1, _NUMBERS // size**2)
+    for k in range(0, len(at), together):
+        some, n, first = slice(k, k + together), len(at[k : k + together]), 0
+        table = np.zeros((size, n, size))  # of columns: the rows of one triangle after another
+        for i in range(size):
+            table[i:, :, i] = others[some, first : first + size - i].T
+            first += size - i
+        columns, rows, ends = list(table.reshape(size, -1)), np.arange(n * size), np.arange(n) + 1
+        for one in into.written(at[some], ends * size):
+            take_rows(one.block, columns, rows[one.rows], one.ends, np.inf, one.at)
 
 
 def _keys(labels: UInt64[Array, " n"], contexts: Array) -> UInt64[Array, " n"]:

@@ -100,7 +100,9 @@ class PackedTriangles:
 
     def _writable(self, i: int) -> Float[Array, "room numbers"]:
         if not self._own[i]:
-            self._blocks[i], self._own[i] = self._blocks[i].copy(), True
+            shared, used = self._blocks[i], self._used(i)
+            self._blocks[i], self._own[i] = np.zeros_like(shared), True
+            self._blocks[i][:used] = shared[:used]
         return self._blocks[i]
 
     def _used(self, i: int) -> int:
