@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy import ndarray as Array
 from scipy import stats
 
-from contextual_lqr.belief.step_table import lagged_rows
+from contextual_lqr.belief.lagged_steps import lagged_rows
 from contextual_lqr.certificates.misspecification import (
     Finding,
     misspecification,

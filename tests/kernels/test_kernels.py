@@ -18,7 +18,14 @@ from numpy import ndarray as Array
 from contextual_lqr import kernels
 from contextual_lqr.belief import factors
 from contextual_lqr.errors import InputError
-from contextual_lqr.kernels import NOT_FINITE, NOT_POSITIVE_DEFINITE, SOLVED, Outcome, reference
+from contextual_lqr.kernels import (
+    NOT_FINITE,
+    NOT_POSITIVE_DEFINITE,
+    SOLVED,
+    Outcome,
+    reference,
+    tables_reference,
+)
 from problems import random_covariance, random_dynamics, random_stages, seeds
 
 if kernels.compiled is not None:
@@ -622,13 +629,39 @@ def test_rows_of_a_table_are_hashed_and_ranged_as_the_reference_does():
     floats = [rng.normal(size=1000), np.repeat([0.0, -0.0], 500), rng.normal(size=2000)[::2]]
     hashes = rng.integers(0, 2**63, 1000, dtype=np.uint64)
     table = [*floats, hashes, rng.integers(-5, 5, 1000)]
-    assert np.array_equal(kernels.row_hashes(table), reference.row_hashes(table))
-    assert len(np.unique(reference.row_hashes(table))) == 1000
+    assert np.array_equal(kernels.row_hashes(table), tables_reference.row_hashes(table))
+    assert len(np.unique(tables_reference.row_hashes(table))) == 1000
     assert len(np.unique(kernels.row_hashes([floats[1]]))) == 1  # -0.0 is 0.0
     rows = np.sort(rng.choice(1000, 300, replace=False))
     floats[2][rows[7]] = np.inf
     for ours, theirs in zip(
-        kernels.column_ranges(floats, rows), reference.column_ranges(floats, rows), strict=True
+        kernels.column_ranges(floats, rows),
+        tables_reference.column_ranges(floats, rows),
+        strict=True,
     ):
         assert np.array_equal(ours, theirs, equal_nan=True)
         assert np.isnan(ours).tolist() == [False, False, True]
+
+
+@pytest.mark.parametrize("run", [kernels, tables_reference])
+def test_keys_are_found_where_they_stand_and_no_others(run):
+    rng = np.random.default_rng(6)
+    known = rng.integers(0, 2**64, 300, dtype=np.uint64)
+    known[:40] = known[:40] // 512 * 512  # that all ask for one slot
+    table, places = np.full(512, -1), rng.permutation(300)
+    run.enter_keys(known, table, places[:120])
+    run.enter_keys(known, table, places[120:250])
+    expected = {int(known[i]): i for i in places[:250].tolist()}
+    wanted = np.concatenate((known, known + np.uint64(512), rng.permutation(known)))
+    found = run.find_keys(known, table, wanted)
+    assert found.tolist() == [expected.get(key, -1) for key in wanted.tolist()]
+
+
+@pytest.mark.parametrize("run", [kernels, tables_reference])
+@pytest.mark.parametrize("triangles", [1, 6])
+def test_triangles_are_solved_by_forward_substitution(run, triangles):
+    rng = np.random.default_rng(7)
+    L = np.tril(rng.normal(size=(triangles, 5, 5)) + 3 * np.eye(5))
+    right = rng.normal(size=(6, 5, 3))
+    found = run.solve_lower(L, right[:, ::-1])
+    np.testing.assert_allclose(L @ found, right[:, ::-1], atol=1e-12)

@@ -61,9 +61,22 @@ for n, lengths in itertools.product((1, 2, 5, 12), ((1,), (0, 3, 40), (300, 7)))
     ends = np.cumsum(lengths)
     columns = rng.normal(size=(n, ends[-1])) * 10.0 ** rng.uniform(-6, 6, ends[-1])
     packed = np.zeros((len(ends), n * (n + 1) // 2))
+    at, rows = np.arange(len(ends)), np.arange(ends[-1])
     for _ in range(2):
-        used = bindings.update_triangles(list(columns), np.arange(ends[-1]), ends, 1e9, packed)
+        used = bindings.update_triangles(list(columns), rows, ends, 1e9, packed, at)
         assert used.tolist() == list(lengths)
+    for y in {1, n}:
+        k = 6 * y + 1 + max(2 * y - n, 0) + n - y
+        packed, steps = np.zeros((len(ends) + 2, k * (k + 1) // 2)), np.arange(ends[-1]) % 9
+        for _ in range(2):
+            bindings.update_triangles(list(columns), rows, ends, 1e9, packed, at + 2, steps, y)
+keys, slots = rng.integers(0, 2**63, 100).astype(np.uint64), np.full(128, -1)
+bindings.enter_keys(keys, slots, np.arange(100))
+assert bindings.find_keys(keys, slots, keys).tolist() == list(range(100))
+assert bindings.find_keys(keys, slots, keys + np.uint64(1)).tolist() == [-1] * 100
+for n, q, k in itertools.product((0, 1, 5), (1, 2, 7), (1, 3)):
+    L, right = np.tril(rng.uniform(1, 2, (n, q, q))), rng.normal(size=(n, q, k))
+    assert np.allclose(L @ bindings.solve_lower(L, right), right)
 for n, count in itertools.product((1, 2, 5, 12), (1, 3, 12, 40)):
     rows = rng.normal(size=(count, n)) * 10.0 ** rng.uniform(-6, 6, (count, 1))
     R = bindings.factor_rows(rows)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64, UInt64
+from jaxtyping import Bool, Float, Int64, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.evidence import text_hashes
@@ -121,12 +120,25 @@ def sized_for(context_map: ContextMap, trajectory: Trajectory, name: str) -> Con
 
 
 class Names(list[str | None]):
-    """What machines are called, hashed once for all rows."""
+    """What machines are called, each hashed once for all rows; more may be appended."""
 
-    @cached_property
+    _hashes: UInt64[Array, " n"] = np.zeros(0, np.uint64)  # of those that were looked at
+    _unnamed = False  # whether there is a None among these
+
+    @property
     def hashes(self) -> UInt64[Array, " n"]:
         """A hash of each."""
-        return text_hashes([name or "" for name in self])
+        if len(self._hashes) < len(self):
+            more = self[len(self._hashes) :]
+            self._unnamed |= None in more
+            new = text_hashes([name or "" for name in more])
+            self._hashes = np.concatenate((self._hashes, new))
+        return self._hashes
+
+    @property
+    def unnamed(self) -> bool:
+        """Whether some have no name."""
+        return len(self.hashes) > 0 and self._unnamed
 
 
 class RowLabels(NamedTuple):
@@ -134,6 +146,18 @@ class RowLabels(NamedTuple):
 
     codes: Int64[Array, " n"]
     names: Names
+
+    @property
+    def hashes(self) -> UInt64[Array, " n"]:
+        """A hash of each label."""
+        return np.asarray(self.names.hashes[self.codes])
+
+    @property
+    def unnamed(self) -> Bool[Array, " n"] | None:
+        """Which have none, if there are any."""
+        if not self.names.unnamed:
+            return None
+        return np.asarray(np.array([name is None for name in self.names])[self.codes])
 
     @classmethod
     def of(cls, machine: Any, count: int) -> RowLabels:

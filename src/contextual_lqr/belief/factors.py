@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -66,22 +66,40 @@ def take_rows(
     packed: Float[Array, "n numbers"],
     columns: Sequence[Float[Array, " rows"]],
     rows: Int64[Array, " some"],
-    ends: Int64[Array, " n"],
+    ends: Int64[Array, " k"],
     limit: float,
-) -> Int64[Array, " n"]:
-    """Take rows of a table into packed triangles, in place; how many each has taken.
+    at: Int64[Array, " k"] | None = None,
+) -> Int64[Array, " k"]:
+    """Take rows of a table into packed triangles, those at some places; how many each has taken.
 
     Into number s those that stand in `rows` from the end of the one before to ends[s], but rows
-    with a number above the limit, or not finite.
+    with a number above the limit, or not finite. Triangles change in place.
     """
-    used = kernels.update_triangles(columns, rows, ends, limit, packed)
-    for s in np.flatnonzero(used < 0):
-        some = rows[ends[s - 1] if s else 0 : ends[s]]
-        table = np.stack([column[some] for column in columns], 1)
-        table = table[np.abs(table).max(1) <= limit]
-        before = unpacked(packed[[s]], len(columns))[0]
-        packed[s], used[s] = triangle(before, table)[_upper(len(columns))], len(table)
+    at = np.arange(len(ends)) if at is None else at
+    used = kernels.update_triangles(columns, rows, ends, limit, packed, at)
+
+    def table(some: Int64[Array, " few"]) -> Float[Array, "few n"]:
+        found = np.stack([column[some] for column in columns], 1)
+        return np.asarray(found[np.abs(found).max(1) <= limit])
+
+    take_tables(packed, table, rows, ends, at, used)
     return used
+
+
+def take_tables(
+    packed: Float[Array, "n numbers"],
+    table: Callable[[Int64[Array, " few"]], Float[Array, "_ width"]],
+    rows: Int64[Array, " some"],
+    ends: Int64[Array, " k"],
+    at: Int64[Array, " k"],
+    used: Int64[Array, " k"],
+) -> None:
+    """By LAPACK, what the kernel has left: where `used` is -1. How many were taken goes there."""
+    for s in np.flatnonzero(used < 0):
+        some = table(rows[ends[s - 1] if s else 0 : ends[s]])
+        n = some.shape[1]
+        before = unpacked(packed[at[[s]]], n)[0]
+        packed[at[s]], used[s] = triangle(before, some)[_upper(n)], len(some)
 
 
 def packed_size(n: int) -> int:

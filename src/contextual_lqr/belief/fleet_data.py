@@ -310,9 +310,10 @@ class FleetData(PooledRows, Locked):
         require(not masked, "a column has masked values: fill them or leave them out")
         labels = RowLabels.of(machine, len(states[0]))
         table = StepTable(context_map, contexts, labels, states, inputs, next_states, chosen)
+        limit, logged = self._limit(table.state_sizes), None
         waits = digests is not None and self._may_wait and not changing
-        limit = self._limit(table.state_sizes)
-        logged = Logged.of_table(table, limit) if waits else None
+        if waits and self._machines is not None:
+            logged = Logged.of_table(table, limit, self.logged, self._machines.seen(table))
         if digests is not None and logged is not None:
             self._wait(context_map)
         else:
@@ -327,10 +328,8 @@ class FleetData(PooledRows, Locked):
                 data = data if self._regression is None else triangle(self._regression.data, data)
             else:
                 data, used, ignored = self._factored(column_blocks(columns, some), limit)
-            y = table.moves
-            logged = Logged.of_columns(y, chosen, context_map, contexts, limit)
-            p = len(columns) - len(next_states)
-            self._learn(context_map, data, used, ignored, p)
+            logged = Logged.of_columns(table.moves, chosen, context_map, contexts, limit)
+            self._learn(context_map, data, used, ignored, len(columns) - len(next_states))
             self._eager |= waits
         self.episodes += episodes
         self._note(logged)

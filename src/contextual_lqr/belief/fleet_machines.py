@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Literal
 
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
@@ -99,6 +99,10 @@ class FleetMachines:
         if most is not None and store.unlabelled >= most and not any(labels):
             return
         store.add_episodes(keys, groups, labels, limit)
+
+    def seen(self, table: StepTable) -> Bool[Array, " runs"] | None:
+        """Which runs of a table are of machines that are here, with the same context."""
+        return None if self.store is None else self.store.seen(table.runs)
 
     def add_table(self, table: StepTable, limit: float, changing: bool = False) -> None:
         """Hold what each machine has shown in a table; of rows beyond the limit, nothing.

@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float, Int64
+from jaxtyping import Bool, Float, Int64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.episodes import Group
@@ -43,13 +43,28 @@ class Logged:
         return found
 
     @classmethod
-    def of_table(cls, table: StepTable, limit: float) -> Logged | None:
-        """Of a table that was cut in runs; None if a number of [y, x'] or z is beyond the limit."""
+    def of_table(
+        cls,
+        table: StepTable,
+        limit: float,
+        before: Logged | None,
+        seen: Bool[Array, " runs"] | None,
+    ) -> Logged | None:
+        """Of a table that was cut in runs; None if a number of [y, x'] or z is beyond the limit.
+
+        `before` has the matrices of runs that were `seen`, and does for these.
+        """
         low, high = table.ranges
         y = len(table.moves)
         after = np.maximum(-low, high)[y:].max()
         low, high = low[:y], high[:y]
-        found, sizes = cls(low, high, *range_of(table.runs.G)), np.maximum(-low, high)
+        G, sizes = table.runs.G, np.maximum(-low, high)
+        if before is None or seen is None or not seen.any():
+            found = cls(low, high, *range_of(G))
+        else:
+            found = cls(low, high, before.least, before.most)
+            if not seen.all():
+                found = found.merged(cls(low, high, *range_of(G[~seen])))
         with np.errstate(over="ignore"):
             most = np.max([after, sizes.max(), (found.most @ sizes).max()])
         return found if most <= limit else None

@@ -25,6 +25,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.linalg import solve_triangular
 
+from contextual_lqr import kernels
 from contextual_lqr.belief.machine_rows import MachineFactors, MachineRows
 from contextual_lqr.checks import require
 
@@ -312,12 +313,11 @@ def noise_factor(root: Float[Array, "N q k"]) -> Float[Array, "N q q"]:
 
 def solve_lower(L: Float[Array, "*N q q"], right: Float[Array, "*M q k"]) -> Float[Array, "*B q k"]:
     """L⁻¹ right for many lower triangles at once, by forward substitution."""
-    shape = np.broadcast_shapes(L.shape[:-2], right.shape[:-2])
-    found = np.array(np.broadcast_to(right, (*shape, *right.shape[-2:])))
-    for j in range(L.shape[-1]):
-        found[..., j, :] /= L[..., j, j, None]
-        found[..., j + 1 :, :] -= L[..., j + 1 :, j, None] * found[..., j, None, :]
-    return found
+    shape, q, k = np.broadcast_shapes(L.shape[:-2], right.shape[:-2]), *right.shape[-2:]
+    many = np.broadcast_to(right, (*shape, q, k)).reshape(-1, q, k)
+    if L.size > q * q:
+        L = np.broadcast_to(L, (*shape, q, q))
+    return kernels.solve_lower(L.reshape(-1, q, q), many).reshape(*shape, q, k)
 
 
 def _solve_transposed(U: Array, right: Array) -> Array:

@@ -18,21 +18,24 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int64, UInt64
+from jaxtyping import Bool, Float, Int, Int64, UInt64
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.episodes import Group
-from contextual_lqr.belief.evidence import row_hashes, text_hashes
+from contextual_lqr.belief.episodes import Group, Names, RowLabels
+from contextual_lqr.belief.evidence import row_hashes
 from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
+from contextual_lqr.belief.key_table import KeyTable
+from contextual_lqr.belief.lagged_steps import lagged_size, take_steps
 from contextual_lqr.belief.machine_rows import MachineFactors
 from contextual_lqr.belief.own_factors import OwnFactors
 from contextual_lqr.belief.packed_triangles import PackedTriangles
-from contextual_lqr.belief.step_table import EpisodeRows, StepTable, lagged_size
+from contextual_lqr.belief.step_table import EpisodeRows, Runs, StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
 
 TESTED = 1000  # machines of which all columns are kept
 _SAME = 1e-9  # relative: a context that was written down and read again
+_NUMBERS = 1 << 16  # of factors that are merged at once
 _TOGETHER = 1024  # machines, or episodes, whose rows are laid out at once
 
 
@@ -51,11 +54,10 @@ class MachineStore:
         self.tests = tests  # whether there are tests to keep more columns for
         self.size = lagged_size(y, states)
         self._labels: list[str | None] = []
-        self._places: dict[int, int] = {}  # of those with a label, by their keys
+        self._keys = KeyTable()  # hashes of label and context; only listed without a label
         self._own = OwnFactors(states, y)
         # One a machine, with room for more.
         self._rows, self._contexts = np.zeros(0, np.int64), np.zeros(0)
-        self._keys = np.zeros(0, np.uint64)  # hashes of label and context
         # Of all columns: by slots, and which slot, from 1 on, a machine has.
         self._tested = PackedTriangles(packed_size(self.size))
         self._slots = np.zeros(0, np.int32)
@@ -69,7 +71,7 @@ class MachineStore:
     @property
     def unlabelled(self) -> int:
         """How many have no label."""
-        return len(self._labels) - len(self._places)
+        return self._keys.only_listed
 
     def copy(self) -> MachineStore:
         """An independent store of the same machines."""
@@ -97,46 +99,54 @@ class MachineStore:
 
     def _place(
         self,
-        labels: Sequence[str | None],
+        labels: Sequence[str | None] | RowLabels,
         contexts: Array,
         keys: UInt64[Array, " k"] | None = None,
         *,
         grow: bool = True,
     ) -> Int64[Array, " k"]:
         """Where machines stand; new ones at the end, of no rows. What follows may write there."""
+        if not isinstance(labels, RowLabels):
+            labels = RowLabels(np.arange(len(labels)), Names(labels))
         if self._shared:
-            for name in ("labels", "places", "rows", "contexts", "keys", "slots"):
+            for name in ("labels", "rows", "contexts", "keys", "slots"):
                 setattr(self, f"_{name}", getattr(self, f"_{name}").copy())
             self._shared, self._labelled, self._indexed = False, {}, 0
         if keys is None:
-            keys = _keys(text_hashes([label or "" for label in labels]), contexts)
-        places, first, new = self._places, len(self), []
-        found = np.array([places.get(key, -1) for key in keys.tolist()], np.int64)
-        if None in labels:  # each is another
-            found[[label is None for label in labels]] = -1
+            keys = _keys(labels.hashes, contexts)
+        found, first, new, places = self._keys.find(keys), len(self), [], dict[int, int]()
+        if (unnamed := labels.unnamed) is not None:  # each is another
+            found[unnamed] = -1
         for i in np.flatnonzero(found < 0).tolist():
-            end, label = len(self._labels), labels[i]
+            end, label = len(self._labels), labels.names[labels.codes[i]]
             found[i] = end if label is None else places.setdefault(int(keys[i]), end)
             if found[i] == end:
                 self._labels.append(label)
                 new.append(i)
         if len(self) > len(self._rows):
             room = max(len(self), len(self._rows) * 3 // 2)
-            for name in ("rows", "keys", "slots"):
+            for name in ("rows", "slots"):
                 setattr(self, f"_{name}", _with_room(getattr(self, f"_{name}"), room))
             before = self._contexts if first else contexts[:0]
             self._contexts = _with_room(before, room)
         if new:
             self._contexts[first : len(self)] = contexts[new]
-            self._keys[first : len(self)] = keys[new]
+            listed = np.array([label is None for label in self._labels[first:]])
+            self._keys.append(keys[new], listed)
         if grow:
             self._own.triangles.grow(len(new))
         return found
 
+    def seen(self, runs: Runs) -> Bool[Array, " runs"]:
+        """Which runs are of machines that are here, with the same context."""
+        found = self._keys.find(_keys(runs.labels.hashes, runs.keys)) >= 0
+        unnamed = runs.labels.unnamed
+        return found if unnamed is None else found & ~unnamed
+
     def add_table(self, table: StepTable, limit: float) -> None:
         """Take in the rows of a table but those beyond the limit."""
         runs = table.runs
-        at = self._place(runs.names, runs.keys, _keys(runs.hashes, runs.keys))
+        at = self._place(runs.labels, runs.keys, _keys(runs.labels.hashes, runs.keys))
         self._take(at, table, runs.starts, runs.lengths, limit)
 
     def add_episodes(
@@ -167,37 +177,34 @@ class MachineStore:
         """Take in runs of rows, each of the machine that stands `at` a place."""
         rows, last = table.rows, at[1:] > at[:-1]
         self._own.require(table.copied)
-        own = self._own.triangles
         if not last.all():  # those of one machine side by side, in the order in which they came
             order = np.argsort(at, kind="stable")
             at, starts, lengths = at[order], starts[order], lengths[order]
             rows = rows[_ranges(starts, lengths)]
             last = np.append(at[1:] > at[:-1], True)
             at, lengths = at[last], np.diff(lengths.cumsum()[last], prepend=0)
-        ends, fresh, packed = lengths.cumsum(), self._rows[at] == 0, own.take(at)
-        self._rows[at] += take_rows(packed, self._own.kept(table.columns), rows, ends, limit)
-        own.put(at, packed)
-        known, most = self._slots[at] > 0, TESTED if self.tests else 0
-        more = np.flatnonzero(fresh & ~known)[: max(most - np.count_nonzero(self._slots), 0)]
-        known[more] = True
-        tested = np.flatnonzero(known)
+        ends, fresh = lengths.cumsum(), self._rows[at] == 0
+        columns = self._own.kept(table.columns)
+        for some in self._own.triangles.written(at, ends):
+            taken = take_rows(some.block, columns, rows[some.rows], some.ends, limit, some.at)
+            self._rows[at[some.which]] += taken
+        room = max((TESTED if self.tests else 0) - np.count_nonzero(self._slots), 0)
+        self._grow_tested(at[fresh & (self._slots[at] == 0)][:room])
+        tested = np.argsort(self._slots[at], kind="stable")
+        tested = tested[self._slots[at[tested]] > 0]
         if len(tested):
-            if len(tested) < len(at):
-                rows = rows[_ranges((ends - lengths)[tested], lengths[tested])]
-                ends = lengths[tested].cumsum()
-            self._test(at[tested], table.lagged(rows, limit), ends)
+            lengths = lengths[tested]
+            rows = rows[_ranges(ends[tested] - lengths, lengths)]
+            steps = table.moves, table.next_states, table.steps
+            for some in self._tested.written(self._slots[at[tested]] - 1, lengths.cumsum()):
+                take_steps(some.block, *steps, rows[some.rows], some.ends, limit, some.at)
 
-    def _test(self, at: Int64[Array, " k"], columns: list[Array], ends: Int64[Array, " k"]) -> None:
-        """Take rows of all columns into the factors at these places."""
-        packed, had = np.zeros((len(at), self._tested.numbers)), self._slots[at] > 0
-        packed[had] = self._tested.take(self._slots[at[had]] - 1)
-        take_rows(packed, columns, np.arange(ends[-1]), ends, np.inf)
-        self._put_tested(at, packed)
+    def _grow_tested(self, at: Int64[Array, " k"]) -> None:
+        self._slots[at] = len(self._tested) + 1 + np.arange(len(at))
+        self._tested.grow(len(at))
 
     def _put_tested(self, at: Int64[Array, " k"], packed: Float[Array, "k numbers"]) -> None:
-        new = at[self._slots[at] == 0]
-        self._slots[new] = len(self._tested) + 1 + np.arange(len(new))
-        self._tested.grow(len(new))
+        self._grow_tested(at[self._slots[at] == 0])
         self._tested.put(self._slots[at] - 1, packed)
 
     def merge(self, other: MachineStore) -> None:
@@ -207,7 +214,7 @@ class MachineStore:
         if own.copied not in (None, self._own.copied):
             own = own.copy()
             own.require(self._own.copied)
-        at = self._place(other._labels, other._contexts[:n], other._keys[:n], grow=False)
+        at = self._place(other._labels, other._contexts[:n], other._keys.keys, grow=False)
         self._rows[at] += other._rows[:n]
         both = np.flatnonzero(at < first)
         if not len(both):
@@ -218,9 +225,10 @@ class MachineStore:
         met, theirs = both[self._slots[at[both]] > 0], slots > 0
         self._slots[at[met[~theirs[met]]]] = 0  # the other has not kept all columns of these
         if len(some := met[theirs[met]]):
-            packed = self._tested.take(self._slots[at[some]] - 1)
-            _add_triangles(packed, other._tested.take(slots[some] - 1), self.size)
-            self._tested.put(self._slots[at[some]] - 1, packed)
+            mine = self._slots[at[some]] - 1
+            order = np.argsort(mine)
+            packed = other._tested.take(slots[some[order]] - 1)
+            _add_triangles(self._tested, mine[order], packed, self.size)
         room = max(TESTED - np.count_nonzero(self._slots), 0)
         new = np.flatnonzero(theirs & (at >= first))[:room]
         self._put_tested(at[new], other._tested.take(slots[new] - 1))
@@ -229,12 +237,11 @@ class MachineStore:
         """Take in the factors of machines that stand `at` places, those before `first` twice."""
         own = self._own.triangles
         own.grow(len(self) - first)
-        for some in np.array_split(np.arange(len(at)), max(1, len(at) // _TOGETHER)):
+        order = np.argsort(at, kind="stable")
+        for some in np.array_split(order, max(1, len(at) // _TOGETHER)):
             packed, old = others.triangles.take(some), at[some] < first
-            sums = own.take(at[some][old])
-            _add_triangles(sums, packed[old], self._own.size)
-            packed[old] = sums
-            own.put(at[some], packed)
+            _add_triangles(own, at[some][old], packed[old], self._own.size)
+            own.put(at[some][~old], packed[~old])
 
     def of_label(self, label: str) -> list[tuple[int, Machine]]:
         """The machines of this label, one for each of its contexts, and their places among all."""
@@ -359,11 +366,20 @@ class MachineStore:
         return store
 
 
-def _add_triangles(packed: Float[Array, "n k"], others: Float[Array, "n k"], size: int) -> None:
-    """Take the rows of other triangles into packed ones, one by one."""
-    rows = unpacked(others, size).reshape(-1, size)
-    ends = np.arange(1, len(packed) + 1) * size
-    take_rows(packed, list(np.ascontiguousarray(rows.T)), np.arange(len(rows)), ends, np.inf)
+def _add_triangles(
+    into: PackedTriangles, at: Int[Array, " n"], others: Float[Array, "n k"], size: int
+) -> None:
+    """Take the rows of other triangles into packed ones at places that rise."""
+    together = max(1, _NUMBERS // size**2)
+    for k in range(0, len(at), together):
+        some, n, first = slice(k, k + together), len(at[k : k + together]), 0
+        table = np.zeros((size, n, size))  # of columns: the rows of one triangle after another
+        for i in range(size):
+            table[i:, :, i] = others[some, first : first + size - i].T
+            first += size - i
+        columns, rows, ends = list(table.reshape(size, -1)), np.arange(n * size), np.arange(n) + 1
+        for one in into.written(at[some], ends * size):
+            take_rows(one.block, columns, rows[one.rows], one.ends, np.inf, one.at)
 
 
 def _keys(labels: UInt64[Array, " n"], contexts: Array) -> UInt64[Array, " n"]:

@@ -8,12 +8,23 @@ of them once.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Float, Int, Int64
 from numpy import ndarray as Array
 
 BLOCK = 4096  # triangles
+
+
+class Written(NamedTuple):
+    """Triangles of one block that take in rows of a table."""
+
+    block: Float[Array, "room numbers"]
+    which: slice  # of the triangles that were asked for
+    rows: slice  # of all rows, those that they take in
+    ends: Int64[Array, " some"]  # where those of each end among these
+    at: Int64[Array, " some"]  # where each is in the block
 
 
 class PackedTriangles:
@@ -61,12 +72,18 @@ class PackedTriangles:
                 found[some] = self._blocks[i][within]
         return found
 
+    def written(self, at: Int[Array, " k"], ends: Int64[Array, " k"]) -> Iterator[Written]:
+        """Block by block, those at places that rise, to take rows in: each up to its end."""
+        for i, some, within in self._grouped(at):
+            assert isinstance(some, slice), "places must rise"
+            first = int(ends[some.start - 1]) if some.start else 0
+            rows = slice(first, int(ends[some.stop - 1]))
+            yield Written(self._writable(i), some, rows, ends[some] - first, within)
+
     def put(self, at: Int[Array, " k"], triangles: Float[Array, "k numbers"]) -> None:
         """Write over those at some places."""
         for i, some, within in self._grouped(at):
-            if not self._own[i]:
-                self._blocks[i], self._own[i] = self._blocks[i].copy(), True
-            self._blocks[i][within] = triangles[some]
+            self._writable(i)[within] = triangles[some]
 
     def blocks(self) -> Iterator[Float[Array, "n numbers"]]:
         """All of them, in their order."""
@@ -80,6 +97,13 @@ class PackedTriangles:
         self._blocks.append(block)
         self._ends = np.append(self._ends, len(self) + used)
         self._own.append(own)
+
+    def _writable(self, i: int) -> Float[Array, "room numbers"]:
+        if not self._own[i]:
+            shared, used = self._blocks[i], self._used(i)
+            self._blocks[i], self._own[i] = np.zeros_like(shared), True
+            self._blocks[i][:used] = shared[:used]
+        return self._blocks[i]
 
     def _used(self, i: int) -> int:
         starts = np.append(0, self._ends[:-1])

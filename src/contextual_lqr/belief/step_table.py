@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64, UInt64
+from jaxtyping import Bool, Float, Int64
 from numpy import ndarray as Array
 
 from contextual_lqr import kernels
@@ -17,16 +17,13 @@ from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.context.dynamics import repeated
 from contextual_lqr.errors import ContextError
 
-_SQUARED = 1e75  # whose square has a square that is a number
-
 
 class Runs(NamedTuple):
     """Rows that stand side by side, of one machine and one context."""
 
     starts: Int64[Array, " runs"]  # among the rows of the table
     lengths: Int64[Array, " runs"]
-    names: list[str | None]
-    hashes: UInt64[Array, " runs"]  # of the names
+    labels: RowLabels
     G: Float[Array, "runs p y"]
     keys: Array  # what is kept of their contexts
 
@@ -123,6 +120,12 @@ class StepTable:
             follows[1:] &= x[1:] == after[:-1]
         return follows
 
+    @property
+    def steps(self) -> Int64[Array, " n"]:
+        """The number of each row in its episode."""
+        places = np.arange(len(self.follows))
+        return np.asarray(places - np.maximum.accumulate(np.where(self.follows, 0, places)))
+
     @cached_property
     def runs(self) -> Runs:
         """Without labels, episodes are told apart by where one step does not follow another."""
@@ -133,7 +136,7 @@ class StepTable:
         else:
             values = list(self.context_map.keys(contexts)[rows].reshape(len(rows), -1).T)
         begins = np.zeros(len(rows), bool)
-        if None in self.labels.names:
+        if self.labels.names.unnamed:
             unnamed = np.array([name is None for name in self.labels.names])
             begins = unnamed[codes] & ~self.follows[rows]
         for column in (codes, *values):
@@ -144,25 +147,11 @@ class StepTable:
         few: Any = [contexts[i] for i in firsts] if not named else {}
         if named:
             few = {name: np.asarray(values)[firsts] for name, values in contexts.items()}
-        names = [self.labels.names[code] for code in codes[starts].tolist()]
-        hashes = self.labels.names.hashes[codes[starts]]
+        labels = RowLabels(codes[starts], self.labels.names)
         lengths = np.diff(starts, append=len(rows))
         G = self.context_map.matrices(few)
-        return Runs(starts, lengths, names, hashes, G, self.context_map.keys(few, G))
-
-    def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
-        """The columns of `lagged_rows`; NaN in rows where a number is beyond the limit."""
-        y, after, before = (
-            np.array([column[at] for column in columns])
-            for columns, at in (
-                (self.moves, rows),
-                (self.next_states, rows),
-                (self.moves, rows - 1),
-            )
-        )
-        places = np.arange(len(self.follows))
-        step = places - np.maximum.accumulate(np.where(self.follows, 0, places))
-        return _lagged(y, np.where(self.follows[rows], before, y), step[rows], after, limit)
+        keys = self.context_map.keys(few, G)
+        return Runs(starts, lengths, labels, G, keys)
 
 
 def _where(column: Array) -> tuple[Any, ...]:
@@ -187,48 +176,22 @@ class EpisodeRows:
         """As of a `StepTable`: what is played is not looked into."""
         return (-1,) * int(self.after.shape[2])
 
+    @cached_property
+    def moves(self) -> list[Array]:
+        """The columns of y."""
+        return list(np.ascontiguousarray(self.y.reshape(-1, self.y.shape[2]).T))
+
+    @cached_property
+    def next_states(self) -> list[Array]:
+        """The columns of x'."""
+        return list(np.ascontiguousarray(self.after.reshape(-1, self.after.shape[2]).T))
+
     @property
     def columns(self) -> list[Array]:
         """Those of [y, x']."""
-        table = np.concatenate((self.y, self.after), -1)
-        return list(np.ascontiguousarray(table.reshape(-1, table.shape[-1]).T))
+        return [*self.moves, *self.next_states]
 
-    def lagged(self, rows: Int64[Array, " some"], limit: float) -> list[Array]:
-        """As of a `StepTable`."""
-        before = np.concatenate((self.y[:, :1], self.y[:, :-1]), 1)
-        y, before, after = (
-            np.ascontiguousarray(part.reshape(-1, part.shape[-1])[rows].T)
-            for part in (self.y, before, self.after)
-        )
-        return _lagged(y, before, rows % self.y.shape[1], after, limit)
-
-
-def lagged_rows(
-    y: Float[Array, "*episodes steps y"], after: Float[Array, "*episodes steps d"]
-) -> Float[Array, "*episodes steps k"]:
-    """The rows [y, y⁻, sign y, y |y|, |y|, 1, t y, sign (u - u⁻), x'] of episodes, t = 0, 1, …
-
-    The first is its own step before, as if the machine had stood there: 0 would be a jump, and tell
-    more than all other steps.
-    """
-    before = np.concatenate((y[..., :1, :], y[..., :-1, :]), -2)
-    step, d = np.arange(y.shape[-2])[:, None], after.shape[-1]
-    return np.concatenate((y, before, *_curves(y, before, step, d, -1), after), -1)
-
-
-def lagged_size(y: int, d: int) -> int:
-    """How many columns they have; of features, which may be fewer than states, none is tested."""
-    return 6 * y + 1 + max(y - d, 0) + d
-
-
-def _curves(y: Array, before: Array, step: Array, d: int, axis: int) -> tuple[Array, ...]:
-    """What no linear law has, in any units: functions of y, of the step, and of where u goes."""
-    size, one = np.abs(y), np.ones_like(y.take([0], axis))
-    turns = np.sign(y - before).take(range(d, y.shape[axis]), axis)
-    return np.sign(y), y * size, size, one, step * y, turns
-
-
-def _lagged(y: Array, before: Array, step: Array, after: Array, limit: float) -> list[Array]:
-    most = np.abs(np.concatenate((y, before, after))).max(0)
-    y = np.where(most <= min(limit, _SQUARED), y, np.nan)
-    return [*y, *before, *np.concatenate(_curves(y, before, step, len(after), 0)), *after]
+    @property
+    def steps(self) -> Int64[Array, " all"]:
+        """The number of each row in its episode."""
+        return np.asarray(self.rows % self.y.shape[1])

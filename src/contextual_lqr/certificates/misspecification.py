@@ -49,7 +49,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.special import fdtrc
 
-from contextual_lqr.belief.step_table import lagged_size
+from contextual_lqr.belief.lagged_steps import lagged_size
 from contextual_lqr.certificates.actuators import actuators
 from contextual_lqr.certificates.explained import (
     SAME,

@@ -20,6 +20,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence import LIMIT, Digests, stretch_digests
+from contextual_lqr.belief.key_table import KeyTable
 from contextual_lqr.checks import require
 from contextual_lqr.data.copies import SeenRows, copied_runs, long_runs
 from contextual_lqr.data.description import FleetDescription
@@ -28,6 +29,7 @@ from contextual_lqr.data.screening import PLACES, BadRows, LogReport
 from contextual_lqr.data.sources import Part
 from contextual_lqr.data.transitions import LogReader, Transitions
 
+_MET = 1 << 19  # stretches of a part, the first rows of which are all remembered
 _NEGLIGIBLE = 0.01  # of the episodes, that may count twice
 Held = list[Transitions]  # of one stretch, in order
 
@@ -48,6 +50,7 @@ class Learnt:
     tail: Held = field(default_factory=list)
     through: bool = False
     begun: Digests = field(default_factory=Digests)  # with which rows its stretches begin
+    met: KeyTable | None = None  # the same of one part, all of them, while it is read
     seen: SeenRows = field(default_factory=SeenRows)  # among which copies are looked for
     unnoticed: float = 0.0  # how many repeats were learnt again, by what is expected
 
@@ -81,7 +84,7 @@ class Learning:
         reader = LogReader(
             self.description, part, strict=self.strict, sort=self.sort, keep_bad=self.keep_bad
         )
-        learnt = replace(self._nothing((part,)), report=reader.report)
+        learnt = replace(self._nothing((part,)), report=reader.report, met=KeyTable())
         held, number = Held(), 0  # the stretch that may go on, and its number
         for batch in reader.transitions(told and partial(told, part.number)):
             if self.only is not None:
@@ -102,6 +105,7 @@ class Learning:
         if number < reader.stretch:
             self._close(learnt, held, number)
             held = []
+        _settle(learnt)
         learnt.through = reader.stretch == 0
         if learnt.through:
             learnt.head = held
@@ -175,7 +179,7 @@ class Learning:
         """Learn transitions that make up whole stretches, of each what is new."""
         if not len(batch):
             return
-        starts = np.flatnonzero(np.diff(batch.stretch, prepend=-1))
+        starts = np.append(0, np.flatnonzero(batch.stretch[1:] != batch.stretch[:-1]) + 1)
         digests, known = self._known(learnt, batch.hashes(), starts)
         learnt.report.repeated += int(np.count_nonzero(known))
         known |= self._copies(learnt, [batch], known)
@@ -219,7 +223,7 @@ class Learning:
         beginnings, ends = stretch_digests(sums), starts + lengths - 1
         digests, seen = beginnings[ends], np.zeros(len(hashes), bool)
         # What these logs have taught can be known only if a stretch begins as another did.
-        begun = learnt.begun.known(beginnings[starts]).any() or learnt.begun.coverage < 1
+        begun = _begun(learnt, beginnings[starts])
         looked_up = (self.known, learnt.decoder.evidence) if begun else (self.known,)
         for before in filter(len, looked_up if not self.allow_repeats else ()):
             found = before.among(beginnings)
@@ -230,8 +234,9 @@ class Learning:
             learnt.unnoticed += np.count_nonzero(old) * (1 / before.old_copies_coverage - 1)
             found[ends] |= old
             seen |= found
-        learnt.begun.add(beginnings[starts])
-        learnt.decoder.evidence.add_beginnings(np.delete(beginnings, ends))
+        whole = np.zeros(len(beginnings), bool)
+        whole[ends] = True
+        learnt.decoder.evidence.add_beginnings(beginnings[~whole])
         if self.allow_repeats:
             return digests, seen
         if begun:
@@ -264,6 +269,29 @@ class Learning:
             learnt.report.short += teach_histories(batch, ~known, learnt.decoder, digests)
         else:
             new.teach(learnt.decoder, digests)
+
+
+def _begun(learnt: Learnt, firsts: UInt64[Array, " stretches"]) -> bool:
+    """Whether a stretch may begin as another of these logs did; all are remembered."""
+    if learnt.met is not None and len(learnt.met) + len(firsts) > _MET:
+        _settle(learnt)
+    if learnt.met is None:
+        again = bool(learnt.begun.known(firsts).any()) or learnt.begun.coverage < 1
+        learnt.begun.add(firsts)
+        return again
+    new = np.unique(firsts)
+    again = len(new) < len(firsts)
+    if (found := learnt.met.find(new) >= 0).any():
+        new, again = new[~found], True
+    learnt.met.append(new)
+    return again
+
+
+def _settle(learnt: Learnt) -> None:
+    """Remember of a part what is remembered of many."""
+    if learnt.met is not None:
+        learnt.begun.add(learnt.met.keys)
+        learnt.met = None
 
 
 def _elsewhere(

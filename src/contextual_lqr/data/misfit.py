@@ -112,26 +112,30 @@ def find_misfits(
     if linear:
         gone[worst[:_COSTED]] = effects.excess(worst[:_COSTED], cost, start)
     local, shared = effects.errors()
-    labels = decoder.machine_labels
+    labels, rows, corrected = decoder.machine_labels, fleet.factors.rows, test.corrected
+    columns = (one.tolist() for one in (rows, corrected, named, gone, local, shared))
+    told = list(zip(*columns, test.p.argmin(1).tolist(), strict=True))
+    reasons = [f"'{state}' does not behave as the fleet predicts" for state in states]
     reports = []
     for rank, i in enumerate(worst.tolist()):
-        what = f"'{states[int(test.p[i].argmin())]}' does not behave as the fleet predicts"
+        count, p_value, stands_out, excess, own_error, fleet_error, oddest = told[i]
+        what = reasons[oddest]
         says: dict[str, float] = {}
         like: dict[str, float] = {}
-        if named[i] and bounds and linear and rank < _EXPLAINED:
+        if stands_out and bounds and linear and rank < _EXPLAINED:
             says, like = effects.labelled(i, bounds), effects.explained(i, bounds, level)
         if like:
             what = f"behaves like {_shown(like)}, label says {_shown(says)}"
         reports.append(
             MachineReport(
                 labels[i],
-                int(fleet.factors.rows[i]),
-                float(test.corrected[i]),
-                bool(named[i]),
+                int(count),
+                p_value,
+                stands_out,
                 what,
-                float(gone[i]),
-                float(local[i]),
-                float(shared[i]),
+                excess,
+                own_error,
+                fleet_error,
                 says,
                 like,
             )

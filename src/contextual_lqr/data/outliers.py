@@ -53,6 +53,7 @@ _DEVIATION_TAILS = 20.0  # nor are deviations
 _SMALLEST = 0.25  # of the usual deviations: none are smaller where an entry is
 _TAILS = 4.0  # degrees of freedom by which it is judged how machines deviate, bad ones among them
 _LIKELIER = 6.0  # by how much of 2 log L deviations in proportion must do better
+_TOGETHER = 512  # machines whose matrices stay in the cache
 _TINY = 1e-290  # p-values are no smaller: their reciprocals are numbers
 _FLOOR = 0.1  # of the noise level, and
 _ROUNDING = 1e-6  # of the states: a coordinate with less noise is exact, but for rounding and λ
@@ -83,6 +84,8 @@ class Units:
 
     def __call__(self, maps: Float[Array, "k p y"]) -> Float[Array, "k y"]:
         """One for each machine and entry."""
+        if not self.usual.any():
+            return np.ones((len(maps), maps.shape[2]))
         sizes = np.sqrt(self._squares(maps))
         there = self.usual > 0
         return np.where(there, np.maximum(sizes / np.where(there, self.usual, 1), _SMALLEST), 1.0)
@@ -182,7 +185,9 @@ class Outliers:
     def _likelier(self, r: int, accepted: Bool[Array, " n"], *, robust: bool) -> RowTest:
         """One row of [A, B], its deviations alike, or in proportion if that is likelier."""
         maps = self.factors.maps
-        alike = self._row(r, accepted, Units.of(maps, np.zeros(maps.shape[1])), robust=robust)
+        p, y = maps.shape[1:]
+        same = Units(np.zeros((p, y), bool), np.zeros(p), np.zeros(y))
+        alike = self._row(r, accepted, same, robust=robust)
         if alike.population.deviating.any():
             units = Units.of(maps[accepted], alike.population.pooled.theta[0])
             proportional = self._row(r, accepted, units, robust=robust)
@@ -205,11 +210,18 @@ class Outliers:
         population = Population.of(factors, known, decoder.regression.prior, robust=robust)
         belief = Belief(np.empty((len(whole), 1, y)), np.empty((len(whole), 1, y, y)))
         others = _in_plain_units(population.others(), own[:, 0])
-        unseen = _zero_shot(population, D[~accepted, 0], whole.maps[~accepted])
-        for each, part, rest in zip(belief, others, unseen, strict=True):
-            each[accepted], each[~accepted] = part, rest
+        belief.means[accepted], belief.covariances[accepted] = others
+        unseen = np.flatnonzero(~accepted)
+        for i in range(0, len(unseen), _TOGETHER):
+            some = unseen[i : i + _TOGETHER]
+            found = _zero_shot(population, D[some, 0], whole.maps[some])
+            belief.means[some], belief.covariances[some] = found
         noise = self.noise(r, population.variances[0])
-        delta, size = distances(whole.R, whole.F[..., r], belief, noise)
+        delta, size = np.empty(len(whole)), np.empty(len(whole))
+        for i in range(0, len(whole), _TOGETHER):
+            of = slice(i, i + _TOGETHER)
+            said = Belief(belief.means[of], belief.covariances[of])
+            delta[of], size[of] = distances(whole.R[of], whole.F[of, :, r], said, noise[of])
         # Student's, so that bad machines do not decide; of all, as the accepted ones are a choice.
         tails = (y + _TAILS) * np.log1p(delta / _TAILS)
         unlikely = float((tails + size).sum())

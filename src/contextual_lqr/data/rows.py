@@ -13,6 +13,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.episodes import Names, RowLabels
 from contextual_lqr.belief.evidence import text_hashes
+from contextual_lqr.belief.key_table import KeyTable
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.screening import BadRows
 from contextual_lqr.errors import InputError
@@ -21,23 +22,15 @@ if TYPE_CHECKING:
     import polars as pl
 
 
+_REMEMBERED = 1 << 16  # labels
+
+
 @dataclass(frozen=True)
 class Labels:
     """Labels as small integers: row i has `names[codes[i]]`, or codes[i] itself without names."""
 
     codes: Int[Array, " n"]
     names: Names | None = None
-
-    @classmethod
-    def of(cls, series: pl.Series) -> Labels:
-        """A column of text, or of whatever else can be written as text."""
-        import polars as pl
-
-        runs = series.rle().struct.unnest()  # labels come in runs: few are looked at
-        values = runs["value"].cast(pl.String).fill_null("")
-        numbers: dict[str, int] = {}
-        codes = [numbers.setdefault(value, len(numbers)) for value in values.to_list()]
-        return cls(np.repeat(np.array(codes, int), runs["len"].to_numpy()), Names(numbers))
 
     def __getitem__(self, at: Array | list[int] | slice) -> Labels:
         return Labels(self.codes[at], self.names)
@@ -63,16 +56,63 @@ class Labels:
             return text_hashes(self.text)
         return np.asarray(self.names.hashes[self.codes])
 
+    def compact(self) -> Labels:
+        """The same without names that no row has."""
+        if self.names is None:
+            return self
+        values, codes = np.unique(self.codes, return_inverse=True)
+        return Labels(codes, Names(self.names[i] for i in values.tolist()))
+
     def after(self, first: Labels) -> Labels:
         """These, and before them the one that `first` holds."""
-        if self.names is None and first.names is None:
-            return Labels(np.concatenate((first.codes, self.codes)))
+        if self.names is first.names:
+            return Labels(np.concatenate((first.codes, self.codes)), self.names)
         codes, names, (label,) = self.codes, self.names, first.text
         if names is None:  # numbers here, text there
             values, codes = np.unique(codes, return_inverse=True)
             names = Names(Labels(values).text)
         names = names if label in names else Names([*names, label])
         return Labels(np.concatenate(([names.index(label)], codes)), names)
+
+
+class LabelBook:
+    """The labels of frames that are read one after the other, each numbered and hashed once."""
+
+    def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._names, self._known = Names(), KeyTable()
+        self._column: pl.Series | None = None  # the labels that are known by Polars's hashes
+
+    def read(self, series: pl.Series) -> Labels:
+        """A column of text, or of whatever else can be written as text."""
+        import polars as pl
+
+        runs = series.rle().struct.unnest()  # labels come in runs: few are looked at
+        codes = self._codes(runs["value"].cast(pl.String).fill_null(""))
+        return Labels(np.repeat(codes, runs["len"].to_numpy()), self._names)
+
+    def _codes(self, labels: pl.Series) -> Int[Array, " n"]:
+        """The numbers of labels; those that are met again and again are looked up all at once."""
+        import polars as pl
+
+        if self._column is not None:
+            codes = self._known.find(labels.hash().to_numpy())
+            if codes.min(initial=0) >= 0 and (self._column.gather(codes) == labels).all():
+                return codes
+        if len(self._numbers) > _REMEMBERED:
+            self._forget()
+        numbers, names, first = self._numbers, self._names, len(self._names)
+        texts = labels.to_list()
+        codes = np.array([numbers.setdefault(text, len(numbers)) for text in texts], int)
+        if len(numbers) > first:
+            names += dict.fromkeys(text for text in texts if numbers[text] >= first)
+        elif len(self._known) < len(names):  # none is new: more of these are to come
+            self._column, self._known = pl.Series(names), KeyTable()
+            self._known.append(self._column.hash().to_numpy())
+        return codes
 
 
 @dataclass(frozen=True)
@@ -94,8 +134,15 @@ class Rows:
     carried: Rows | None = None
 
     @classmethod
-    def of(cls, frame: pl.DataFrame, source: str, first: int, about: FleetDescription) -> Rows:
-        """What cannot be read as a number becomes NaN."""
+    def of(
+        cls,
+        frame: pl.DataFrame,
+        source: str,
+        first: int,
+        about: FleetDescription,
+        books: tuple[LabelBook, LabelBook],
+    ) -> Rows:
+        """What cannot be read as a number becomes NaN; `books` of machines and of episodes."""
         import polars as pl
 
         step, episode = frame["step"], frame["episode"]
@@ -105,11 +152,13 @@ class Rows:
             steps = step.cast(pl.Int64).to_numpy()
         else:
             steps = _floats(frame, ["step"], source)["step"]
-        machine = _labels(frame["machine"], source) if "machine" in frame.columns else None
+        machine = None
+        if "machine" in frame.columns:
+            machine = _labels(frame["machine"], source, books[0])
         if episode.dtype.is_integer() and episode.dtype != pl.UInt64 and not episode.null_count():
             episodes = Labels(episode.cast(pl.Int64).to_numpy())
         else:
-            episodes = _labels(episode, source)
+            episodes = _labels(episode, source, books[1])
         origin = np.arange(len(frame))
         return cls(frame, source, first, origin, episodes, steps, machine, values)
 
@@ -156,6 +205,13 @@ class Rows:
             self._keyed(kept),
             origin=self.origin[own],
             values={name: column[own] for name, column in self.values.items()},
+        )
+
+    def compact(self) -> Rows:
+        """The rows without what else was in their frame."""
+        machine = None if self.machine is None else self.machine.compact()
+        return replace(
+            self, frame=self.frame.clear(), episode=self.episode.compact(), machine=machine
         )
 
     def after(self, carried: Rows) -> Rows:
@@ -218,11 +274,11 @@ def _floats(frame: pl.DataFrame, names: list[str], source: str) -> dict[str, Arr
     return {name: frame[name].to_numpy() for name in names}
 
 
-def _labels(series: pl.Series, source: str) -> Labels:
+def _labels(series: pl.Series, source: str, book: LabelBook) -> Labels:
     import polars as pl
 
     try:
-        return Labels.of(series)
+        return book.read(series)
     except pl.exceptions.PolarsError:
         raise InputError(
             f"{source}: the column '{series.name}' must hold numbers or text, not {series.dtype}"

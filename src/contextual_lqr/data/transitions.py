@@ -33,7 +33,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.episodes import Names
 from contextual_lqr.belief.evidence import row_hashes
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.rows import Labels, Rows
+from contextual_lqr.data.rows import LabelBook, Labels, Rows
 from contextual_lqr.data.screening import (
     PLACES,
     BadRows,
@@ -93,7 +93,7 @@ class Transitions:
         """The same without the rows around them."""
         first, last = int(self.at[0]), int(self.at[-1]) + 1
         rows = self.rows.take(np.arange(first, last + 1))
-        return replace(self, rows=replace(rows, frame=rows.frame.clear()), at=self.at - first)
+        return replace(self, rows=rows.compact(), at=self.at - first)
 
     def hashes(self) -> UInt64[Array, " n"]:
         """A hash of what each says: the step, the machine, its context, x, u and x'."""
@@ -178,6 +178,7 @@ class LogReader:
         self.report = LogReport()
         self.bad: list[BadRows] | None = [] if keep_bad else None
         self.stretch = 0  # that of the last good row
+        self._books = LabelBook(), LabelBook()
         self._carry: Rows | None = None
         self._carry_linked = False  # whether the row carried over continues the one before it
         # Whether what is carried is what it would be had all earlier rows been read, too; and how
@@ -196,7 +197,7 @@ class LogReader:
             frames = piece.frames(self.description, sort=self.sort, report=report.tables)
             for frame in read_ahead(frames):
                 if len(frame):
-                    rows = Rows.of(frame, source.name, first, self.description)
+                    rows = Rows.of(frame, source.name, first, self.description, self._books)
                     first += len(frame)
                     report.rows += len(frame)
                     yield from self._linked(rows)

@@ -35,8 +35,10 @@ try:
         best_decoder,
         column_ranges,
         compiled,
+        enter_keys,
         factor_blocks,
         factor_rows,
+        find_keys,
         ilqr,
         lyapunov,
         recursions,
@@ -44,23 +46,29 @@ try:
         roll_out,
         row_hashes,
         sample_ellipsoid,
+        solve_lower,
         update_triangles,
     )
 except ImportError as missing:
     from contextual_lqr.kernels.ilqr_reference import ilqr
     from contextual_lqr.kernels.reference import (
         best_decoder,
-        column_ranges,
         compiled,
         factor_blocks,
         factor_rows,
         recursions,
         roll_out,
-        row_hashes,
         sample_ellipsoid,
         update_triangles,
     )
     from contextual_lqr.kernels.stationary_reference import lyapunov, riccati
+    from contextual_lqr.kernels.tables_reference import (
+        column_ranges,
+        enter_keys,
+        find_keys,
+        row_hashes,
+        solve_lower,
+    )
 
     logging.getLogger("contextual_lqr").warning(
         "the compiled kernels are not available (%s): the slower NumPy reference runs instead; "
@@ -89,8 +97,10 @@ __all__ = [
     "column_ranges",
     "compiled",
     "cores",
+    "enter_keys",
     "factor_blocks",
     "factor_rows",
+    "find_keys",
     "ilqr",
     "lyapunov",
     "recursions",
@@ -99,6 +109,7 @@ __all__ = [
     "row_hashes",
     "sample_ellipsoid",
     "set_threads",
+    "solve_lower",
     "threads",
     "update_triangles",
 ]

@@ -144,16 +144,27 @@ def factor_rows(rows: Array) -> Array | None:
 
 
 def update_triangles(
-    columns: Sequence[Array], rows: Array, ends: Array, limit: float, packed: Array
+    columns: Sequence[Array],
+    rows: Array,
+    ends: Array,
+    limit: float,
+    packed: Array,
+    at: Array,
+    steps: Array | None = None,
+    moves: int = 0,
 ) -> Array:
     """Take rows of a table into upper triangles of its n columns, packed row by row, in place.
 
-    Into number s those that stand in `rows` from the end of the one before to ends[s], but rows
-    with a number above the limit, or not finite. How many each has taken; -1, with the triangle as
-    it was, where squares of the numbers leave the range of a double.
+    Into number s, which stands `at` a place among those packed, go rows that stand in `rows` from
+    the end of the one before to ends[s], but those with a number above the limit, or not finite.
+    How many each has taken; -1, with the triangle as it was, where squares of the numbers leave the
+    range of a double.
+
+    With `steps`, the number of each row in its episode, the columns are y, so many `moves`, and x',
+    and the triangles are those of `belief/lagged_steps.py`.
     """
     used = np.empty(len(ends), np.int64)
-    native.update_triangles(columns, rows, ends, limit, packed, used)
+    native.update_triangles(columns, rows, ends, limit, packed, at, used, steps, moves)
     return used
 
 
@@ -171,6 +182,28 @@ def column_ranges(columns: Sequence[Array], rows: Array) -> tuple[Array, Array]:
     low, high = np.empty(len(columns)), np.empty(len(columns))
     native.column_ranges(columns, rows, low, high)
     return low, high
+
+
+def find_keys(known: Array, table: Array, wanted: Array) -> Array:
+    """Where keys stand among the known ones, by a hash table of these; -1 if they do not."""
+    found = np.empty(len(wanted), np.int64)
+    native.find_keys(known, table, wanted, found)
+    return found
+
+
+def enter_keys(known: Array, table: Array, places: Array) -> None:
+    """Enter known keys, those at some places, none of which is there, in a hash table, in place.
+
+    A slot of the table has the place of a key, or -1; there are more of them than keys, 2ᵏ.
+    """
+    native.enter_keys(known, table, places)
+
+
+def solve_lower(L: Array, right: Array) -> Array:
+    """L⁻¹ right for right sides (n, q, k) and their lower triangles (n, q, q), or one for all."""
+    found = np.array(right, float, order="C")
+    native.solve_lower(L, found)
+    return found
 
 
 def ilqr(

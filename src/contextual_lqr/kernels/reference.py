@@ -303,7 +303,14 @@ def factor_rows(rows: Array) -> Array | None:
 
 
 def update_triangles(
-    columns: Sequence[Array], rows: Array, ends: Array, limit: float, packed: Array
+    columns: Sequence[Array],
+    rows: Array,
+    ends: Array,
+    limit: float,
+    packed: Array,
+    at: Array,
+    steps: Array | None = None,
+    moves: int = 0,
 ) -> Array:
     """Left to `factors.py`, which has LAPACK."""
     return np.full(len(ends), -1)
@@ -312,31 +319,6 @@ def update_triangles(
 def _of_step(M: Array, h: int, axes: int = 3) -> Array:
     """What is in force at step h; constant, it has so many axes."""
     return M if M.ndim == axes else M[:, h]
-
-
-_ODD = np.uint64(0x9E3779B97F4A7C15)
-
-
-def row_hashes(columns: Sequence[Array]) -> Array:
-    """A hash of each row of a table, its columns of floats or of hashes, in their order."""
-    found = np.full(len(columns[0]), _ODD)
-    for column in columns:
-        bits = column
-        if column.dtype != np.uint64:
-            bits = (column + 0.0).astype(np.float64).view(np.uint64)  # -0.0 is 0.0
-        found ^= bits
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # SplitMix64's
-            found ^= found >> np.uint64(shift)
-            found *= np.uint64(factor)
-        found ^= found >> np.uint64(31)
-    return found
-
-
-def column_ranges(columns: Sequence[Array], rows: Array) -> tuple[Array, Array]:
-    """The least and the most of each column over some rows; NaN where one is not finite."""
-    chosen = np.stack([column[rows] for column in columns])
-    finite = np.where(np.isfinite(chosen).all(1), 0.0, np.nan)
-    return chosen.min(1) + finite, chosen.max(1) + finite
 
 
 def _t(M: Array) -> Array:

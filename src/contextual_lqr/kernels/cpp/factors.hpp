@@ -1,4 +1,4 @@
-// Triangular factors and what is done with them (factors.cpp), for the Python door (native.cpp).
+// Triangular factors and what is done with them (factors.cpp, updates.cpp), for the Python door (native.cpp).
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,35 @@ using Factoring = bool(const double *const *columns, int n, const std::int64_t *
 using RowFactoring = bool(const double *rows, std::int64_t count, int n, double *triangle,
                           double *work, std::int64_t *order);
 
-// Takes rows into `count` upper triangles of n columns, packed row by row: into number s those rows of
-// the columns that stand in `rows` from the end of the one before to ends[s], but rows with a number
-// above the limit or not finite. `used` has how many they were; -1, with that triangle as it was, if
-// squares leave the range of a double. At most `most` rows, a multiple of four, are taken in at once;
-// `work` has room for update_room(n, most) numbers, `order` for n + most.
-using Updating = void(const double *const *columns, int n, const std::int64_t *rows,
-                      const std::int64_t *ends, std::int64_t count, std::int64_t most, double limit,
-                      double *packed, std::int64_t *used, double *work, std::int64_t *order);
+// Rows of n columns that triangles are of, and `count` triangles. Into number s, `at` its place among
+// those packed row by row, go the rows that stand in `rows` from the end of the one before to ends[s],
+// but those with a number above the limit or not finite.
+//
+// With `steps`, the number t of each row in its episode, the columns are y, so many `moves`, and x', of
+// as many `states`, and a row that goes in is [y, y⁻, sign y, y |y|, |y|, 1, t y, sign (u - u⁻), x'],
+// where u is what of y comes after the states: y⁻ is y of the row above, and itself where t = 0. The
+// limit is that of y, y⁻ and x'.
+struct Additions {
+    const double *const *columns;
+    int n, moves, states;
+    const std::int64_t *steps;
+    const std::int64_t *rows, *ends, *at;
+    std::int64_t count;
+    double limit;
+};
+
+constexpr std::int64_t step_columns(std::int64_t moves, std::int64_t states) {
+    return 6 * moves + 1 + (moves > states ? moves - states : 0) + states;
+}
+
+// Takes the rows in. `used` has how many they were; -1, with that triangle as it was, if squares leave
+// the range of a double. At most `most` rows, a multiple of four, are taken in at once; `work` has room
+// for update_room(n, most) numbers, `order` for n + most.
+using Updating = void(const Additions &given, std::int64_t most, double *packed, std::int64_t *used,
+                      double *work, std::int64_t *order);
+constexpr int LANES = 2;  // triangles that take in rows side by side
 constexpr std::int64_t update_room(std::int64_t n, std::int64_t most) {
-    return n * (n + 3) + (n + 4) * most + (n + 1) * (n + most);
+    return LANES * (n + 3) * (n + most) + most + (n + 1) * (n + most);
 }
 
 // centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each of `count` matrices Y (d × p): directions become
@@ -39,6 +58,11 @@ using Sampling = void(const double *Y, std::int64_t count, int d, int p, const d
 using Decoding = void(const double *thetas, std::int64_t count, int d, int m, int p,
                       const double *G, double *A, double *B, double *work);
 
+// L⁻¹ right, in place, for each of `count` right sides (q × k) and its own lower triangle (q × q), or
+// one that is `shared` by all.
+using Substituting = void(const double *L, bool shared, std::int64_t count, int q, int k,
+                          double *right);
+
 #define FACTORS_OF(target)     \
     namespace target {         \
     Factoring factor_blocks;   \
@@ -46,6 +70,7 @@ using Decoding = void(const double *thetas, std::int64_t count, int d, int m, in
     Updating update_triangles; \
     Sampling sample_ellipsoid; \
     Decoding decode;           \
+    Substituting solve_lower;  \
     }
 FACTORS_OF(baseline)
 FACTORS_OF(avx2)

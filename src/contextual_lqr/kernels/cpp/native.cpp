@@ -29,13 +29,17 @@ struct Kernels {
     Doubling *double_members;
     Hashing *row_hashes;
     Ranging *column_ranges;
+    Finding *find_keys;
+    Entering *enter_keys;
+    Substituting *solve_lower;
 };
 
-#define KERNELS(target)                                                             \
-    Kernels {                                                                       \
-        #target, target::solve_members, target::factor_blocks, target::factor_rows, \
-            target::update_triangles, target::sample_ellipsoid, target::decode,     \
-            target::double_members, target::row_hashes, target::column_ranges       \
+#define KERNELS(target)                                                                           \
+    Kernels {                                                                                     \
+        #target, target::solve_members, target::factor_blocks, target::factor_rows,               \
+            target::update_triangles, target::sample_ellipsoid, target::decode,                   \
+            target::double_members, target::row_hashes, target::column_ranges, target::find_keys, \
+            target::enter_keys, target::solve_lower                                               \
     }
 
 Kernels chosen() {
@@ -166,24 +170,34 @@ bool factor_blocks(const nb::sequence &columns, const std::optional<Places> &cho
 }
 
 void update_triangles(const nb::sequence &columns, const Places &rows, const Places &ends,
-                      double limit, const Out &packed,
-                      nb::ndarray<std::int64_t, nb::c_contig, nb::device::cpu> used) {
+                      double limit, const Out &packed, const Places &at,
+                      nb::ndarray<std::int64_t, nb::c_contig, nb::device::cpu> used,
+                      const std::optional<Places> &steps, int moves) {
     const Table table(columns);
-    const auto n = std::int64_t(table.starts.size()), count = std::int64_t(ends.size());
+    const auto own = std::int64_t(table.starts.size()), count = std::int64_t(ends.size());
     table.require_places(rows.data(), std::int64_t(rows.size()));
-    require(std::int64_t(packed.size()) == count * n * (n + 1) / 2 &&
-                std::int64_t(used.size()) == count,
-            "packed or used has the wrong size");
+    require(!steps || (0 < moves && moves <= own && std::int64_t(steps->size()) == table.rows &&
+                       !(table.rows && steps->data()[0])),
+            "moves or steps do not fit the columns");
+    const std::int64_t states = own - moves, n = steps ? step_columns(moves, states) : own;
+    const std::int64_t numbers = n * (n + 1) / 2;
+    require(std::int64_t(at.size()) == count && std::int64_t(used.size()) == count,
+            "at or used has the wrong size");
     std::int64_t before = 0;
-    for (std::int64_t s = 0; s < count; before = ends.data()[s++])
+    for (std::int64_t s = 0; s < count; before = ends.data()[s++]) {
         require(ends.data()[s] >= before, "ends must not fall");
+        require(at.data()[s] >= 0 && (at.data()[s] + 1) * numbers <= std::int64_t(packed.size()),
+                "a triangle is not there");
+    }
     require(before == std::int64_t(rows.size()), "the last of ends must be that of rows");
     nb::gil_scoped_release unlocked;
     const auto most = std::min<std::int64_t>(256, (before + 3) / 4 * 4);  // they stay in the cache
     std::vector<double> work(std::size_t(update_room(n, most)));
     std::vector<std::int64_t> order(std::size_t(n + most));
-    kernels.update_triangles(table.starts.data(), int(n), rows.data(), ends.data(), count, most,
-                             limit, packed.data(), used.data(), work.data(), order.data());
+    const Additions given{
+        table.starts.data(), int(n),      moves,     int(states), steps ? steps->data() : nullptr,
+        rows.data(),         ends.data(), at.data(), count,       limit};
+    kernels.update_triangles(given, most, packed.data(), used.data(), work.data(), order.data());
 }
 
 void row_hashes(const nb::sequence &columns,
@@ -203,6 +217,41 @@ void column_ranges(const nb::sequence &columns, const Places &rows, const Out &l
     nb::gil_scoped_release unlocked;
     kernels.column_ranges(table.starts.data(), int(n), rows.data(), std::int64_t(count), low.data(),
                           high.data());
+}
+
+using Hashes = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+using Numbers = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void require_slots(const Numbers &table) {
+    const std::size_t slots = table.size();
+    require(slots && !(slots & (slots - 1)), "the slots of a table must be a power of two");
+}
+
+void find_keys(const Hashes &known, const Numbers &table, const Hashes &wanted,
+               const Numbers &found) {
+    require_slots(table);
+    require(found.size() == wanted.size(), "found has the wrong size");
+    kernels.find_keys({known.data(), table.data(), std::int64_t(table.size())}, wanted.data(),
+                      std::int64_t(wanted.size()), found.data());
+}
+
+void enter_keys(const Hashes &known, const Numbers &table, const Places &places) {
+    require_slots(table);
+    for (std::size_t i = 0; i < places.size(); ++i)
+        require(places.data()[i] >= 0 && places.data()[i] < std::int64_t(known.size()),
+                "a key is not there");
+    require(known.size() < table.size(), "the table is full");
+    kernels.enter_keys({known.data(), table.data(), std::int64_t(table.size())}, places.data(),
+                       std::int64_t(places.size()));
+}
+
+void solve_lower(const In &L, const Out &right) {
+    require(L.ndim() == 3 && right.ndim() == 3 && L.shape(1) == L.shape(2) &&
+                L.shape(1) == right.shape(1) && (L.shape(0) == 1 || L.shape(0) == right.shape(0)),
+            "the triangles do not fit the right sides");
+    nb::gil_scoped_release unlocked;
+    kernels.solve_lower(L.data(), L.shape(0) == 1, std::int64_t(right.shape(0)),
+                        int(right.shape(1)), int(right.shape(2)), right.data());
 }
 
 bool factor_rows(const In &rows, const Out &triangle) {
@@ -314,11 +363,16 @@ NB_MODULE(native, module) {
     module.def("factor_blocks", &factor_blocks, nb::arg("columns"), nb::arg("chosen").none(),
                nb::arg("block"), nb::arg("limit"), nb::arg("triangles").noconvert());
     module.def("update_triangles", &update_triangles, nb::arg("columns"), nb::arg("rows"),
-               nb::arg("ends"), nb::arg("limit"), nb::arg("packed").noconvert(),
-               nb::arg("used").noconvert());
+               nb::arg("ends"), nb::arg("limit"), nb::arg("packed").noconvert(), nb::arg("at"),
+               nb::arg("used").noconvert(), nb::arg("steps").none(), nb::arg("moves"));
     module.def("row_hashes", &row_hashes, nb::arg("columns"), nb::arg("found").noconvert());
     module.def("column_ranges", &column_ranges, nb::arg("columns"), nb::arg("rows"),
                nb::arg("low").noconvert(), nb::arg("high").noconvert());
+    module.def("find_keys", &find_keys, nb::arg("known"), nb::arg("table").noconvert(),
+               nb::arg("wanted"), nb::arg("found").noconvert());
+    module.def("enter_keys", &enter_keys, nb::arg("known"), nb::arg("table").noconvert(),
+               nb::arg("places"));
+    module.def("solve_lower", &solve_lower, nb::arg("L"), nb::arg("right").noconvert());
     module.def("factor_rows", &factor_rows, nb::arg("rows"), nb::arg("triangle").noconvert());
     module.def("sample_ellipsoid", &sample_ellipsoid, nb::arg("Y"), nb::arg("factor"),
                nb::arg("centre"), nb::arg("reach"), nb::arg("fractions"),

@@ -70,4 +70,25 @@ void column_ranges(const double *const *columns, int n, const std::int64_t *rows
     }
 }
 
+void find_keys(const Keys &keys, const std::uint64_t *wanted, std::int64_t count,
+               std::int64_t *found) {
+    const std::uint64_t mask = std::uint64_t(keys.slots) - 1;
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::uint64_t slot = wanted[i] & mask;
+        std::int64_t place = keys.table[slot];
+        while (place >= 0 && keys.known[place] != wanted[i])
+            place = keys.table[slot = (slot + 1) & mask];
+        found[i] = place;
+    }
+}
+
+void enter_keys(const Keys &keys, const std::int64_t *places, std::int64_t count) {
+    const std::uint64_t mask = std::uint64_t(keys.slots) - 1;
+    for (std::int64_t i = 0; i < count; ++i) {
+        std::uint64_t slot = keys.known[places[i]] & mask;
+        while (keys.table[slot] >= 0) slot = (slot + 1) & mask;
+        keys.table[slot] = places[i];
+    }
+}
+
 }  // namespace KERNEL_TARGET
