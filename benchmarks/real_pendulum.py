@@ -28,7 +28,7 @@ import contextual_lqr as clqr
 AHEAD = {0.1: 10, 0.25: 25, 0.5: 50}
 STEPS = np.array(list(AHEAD.values()))
 SHARE = 0.9
-FIGURE = Path(__file__).parent.parent / "docs" / "figures" / "real-pendulum.svg"
+FIGURES = Path(__file__).parent.parent / "docs" / "figures"
 
 
 def starts_of(run: Run, every: int = 5) -> Array:
@@ -36,18 +36,22 @@ def starts_of(run: Run, every: int = 5) -> Array:
     return np.arange(5, len(run.smooth) - STEPS.max(), every)
 
 
-def medians(step: Any, runs: list[Run], start: str = "now") -> list[float]:
-    """Of the distances of both angles from what was measured, over all starts, so far ahead."""
-    found: list[list[Array]] = [[] for _ in AHEAD]
+def course(step: Any, runs: list[Run], start: str = "now") -> Array:
+    """Medians of the distances of both angles from what was measured, over all starts: (50,)."""
+    found: list[list[Array]] = [[] for _ in range(STEPS.max())]
     for run in runs:
         at = starts_of(run)
         x = getattr(run, start)[at]
-        for h in range(1, STEPS.max() + 1):
+        for h, some in enumerate(found, 1):
             x = step(run.build, x, run.torques[at + h - 1])
-            for some in np.flatnonzero(h == STEPS):
-                off = np.linalg.norm(x[:, :2] - run.raw[at + h, :2], axis=1)
-                found[some].append(np.where(np.isfinite(off), off, np.inf))
-    return [float(np.median(np.concatenate(some))) for some in found]
+            off = np.linalg.norm(x[:, :2] - run.raw[at + h, :2], axis=1)
+            some.append(np.where(np.isfinite(off), off, np.inf))
+    return np.array([np.median(np.concatenate(some)) for some in found])
+
+
+def medians(step: Any, runs: list[Run], start: str = "now") -> list[float]:
+    """The same, 0.1, 0.25 and 0.5 s ahead."""
+    return course(step, runs, start)[STEPS - 1].tolist()
 
 
 def belief_of(decoder: clqr.Decoder, build: str) -> Any:
@@ -253,11 +257,37 @@ def drawn(runs: list[Run]) -> bytes:
     return rendered(draw, "svg")
 
 
+def courses(runs: list[Run]) -> bytes:
+    """How errors grow, of each build from the other two."""
+    from contextual_lqr.figures import GREY, PALETTE, panels, rendered
+
+    times = STEP * np.arange(1, STEPS.max() + 1)
+    shown = {name: pair for name, pair in splits(runs).items() if name.startswith(("A", "C"))}
+
+    def draw(figure: Any) -> None:
+        axes = panels(figure, 3, 3, 3.2, 2.6)
+        for axis, (name, (old, new)) in zip(axes, shown.items(), strict=True):
+            for label, step, style in (
+                ("angles stay", lambda build, x, u: x, {"color": GREY, "linestyle": "--"}),
+                ("makers' model", makers_step, {"color": GREY, "linestyle": ":"}),
+                ("decoder", decoder_step(learnt(old)), {"color": PALETTE[0]}),
+            ):
+                axis.plot(times, course(step, new), label=label, linewidth=1.6, **style)
+            axis.set_yscale("log")
+            axis.set_ylim(0.001, 2)
+            axis.set_xlabel("time ahead (s)")
+            axis.set_title(name)
+        axes[0].set_ylabel("median error (rad)")
+        axes[0].legend()
+
+    return rendered(draw, "svg")
+
+
 def main() -> None:
     """Measure, and write what is asked for."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--write", action="store_true")
-    parser.add_argument("--picture", action="store_true", help="write the picture alone")
+    parser.add_argument("--picture", action="store_true", help="write the pictures alone")
     options = parser.parse_args()
     runs = load()
     if options.write or not options.picture:
@@ -269,7 +299,8 @@ def main() -> None:
         else:
             print(text)
     if options.write or options.picture:
-        FIGURE.write_bytes(drawn(runs))
+        (FIGURES / "real-pendulum.svg").write_bytes(drawn(runs))
+        (FIGURES / "real-pendulum-errors.svg").write_bytes(courses(runs))
 
 
 if __name__ == "__main__":
