@@ -17,6 +17,7 @@ from contextual_lqr import (
 )
 from contextual_lqr.certificates.backtest import backtest
 from contextual_lqr.certificates.refinement import _Sweeps, refinable, refined_gains
+from contextual_lqr.lqr.preview import Preview
 from deviating_fleet import contexts, learnt
 
 START = np.array([1.0, -0.5])
@@ -54,6 +55,25 @@ def test_with_one_alternative_the_gains_are_those_of_solve(cross: bool, varied: 
     np.testing.assert_allclose(gains[:, 1:], best[0, :, 1:], atol=1e-6)
     # Of the first gain only what it does to the start tells.
     np.testing.assert_allclose(gains[0, 0] @ START, best[0, 0, 0] @ START, atol=1e-6)
+
+
+def test_a_forecast_is_known_to_the_gains() -> None:
+    """With one alternative they are those of solve for the machine with what is foreseen."""
+    A, B = np.array([[0.9, 0.2], [0.0, 1.0]]), np.array([[1.0], [0.0]])
+    machine, cost = LinearSystem(A[None, None], B[None, None], np.zeros((2, 2))), some_cost()
+    ahead, start = Preview(np.array([[0.5, 0], [-2, 0], [0.3, 0], [0, 0]]), (), 1), np.ones(2)
+    best = solve(ahead.system(machine), cost).policy.gains[0]
+    gains = np.zeros((1, 4, 1, 2))
+    task = _Sweeps(machine, np.ones((1, 1)), np.zeros((1, 2, 3, 3)), cost, start, ahead)
+    for _ in range(20):
+        gains = task.settled(gains)
+
+    def paid(gains: np.ndarray) -> float:
+        system = ahead.system(LinearSystem(A, B, np.zeros((2, 2))))
+        return float(policy_cost(LinearPolicy(gains[0]), system, cost, start))
+
+    assert abs(paid(gains) / paid(best) - 1) < 1e-6
+    assert paid(solve(machine, cost).policy.gains[0]) > 1.1 * paid(best)  # which knows nothing
 
 
 def test_no_other_search_finds_better_gains() -> None:

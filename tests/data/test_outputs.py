@@ -217,6 +217,8 @@ def test_a_sensor_too_noisy_for_any_history_is_said():
     assert "still fall at the last 16 outputs, the longest history" in said
     assert HistoryChoice(12, 1.0, 0, late, falling, 20, 4).sentences == []
     assert HistoryChoice(16, 1.0, 0, late, {}, 0, 4).sentences == []  # which was declared
+    spaced = {3.0: falling[3.0]}
+    assert HistoryChoice(4, 3.0, 0, late, spaced, 20, 4).sentences == []  # as was its spacing
 
 
 def test_a_past_that_fades_teaches_what_the_output_history_does(tmp_path, monkeypatch):

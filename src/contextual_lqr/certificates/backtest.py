@@ -201,7 +201,7 @@ class _Backtest:
         best = int(np.argmin(losses))
         self.hedge, self.policy = levels[best], tried[best]
         self.refined = False
-        if deviating and losses[best] > _HOPELESS and refinable(cost, preview):
+        if deviating and losses[best] > _HOPELESS and refinable(cost):
             self._refine(cost)
 
     def _refine(self, cost: QuadraticCost) -> None:
@@ -209,7 +209,8 @@ class _Backtest:
         some = np.unique(np.linspace(0, len(self.chosen) - 1, _REFINED).astype(int))
         others, chosen = self.others[some], self.chosen[some]
         gains = gains_of(self.policy)[some]
-        better = refined_gains(others, gains, cost, self.start, self.population, chosen)
+        fleet, ahead = self.population, self.preview
+        better = refined_gains(others, gains, cost, self.start, fleet, chosen, ahead)
         before = self._excess(policy_for(cost, gains), some)
         policy = policy_for(cost, better)
         if self._excess(policy, some).mean() < before.mean():

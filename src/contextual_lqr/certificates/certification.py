@@ -209,7 +209,9 @@ class CertificationTask:
         population, refine = decoder.population, self.check.refined and given is None
         if refine and unseen is not None and population is not None and refinable(cost):
             assert isinstance(belief, MachineBelief)  # of machines one by one
-            gains[unseen] = refined_gains(belief[unseen], gains[unseen], cost, x, population)
+            gains[unseen] = refined_gains(
+                belief[unseen], gains[unseen], cost, x, population, preview=self.preview
+            )
         policy = policy_for(cost, gains)
         predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
 

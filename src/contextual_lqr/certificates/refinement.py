@@ -14,7 +14,8 @@ the state before the step and the value P_j after it, w_j = 1 / J*(M_j) and y = 
     Σ_j w_j (S_j K + L_j) X_j = 0,    S_j = R + B_jᵀP_jB_j,   L_j = Nᵀ + B_jᵀP_jA_j
 
 so each sweep, moments forward and then gains backward from the last step, lessens it. Where no
-alternative moves the state the gains stay as they were.
+alternative moves the state the gains stay as they were. What a forecast adds to the next state at
+each step is known: A_j is that of the step then.
 """
 
 from __future__ import annotations
@@ -27,9 +28,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.machine import MachineBelief, as_system
 from contextual_lqr.belief.population import Population
-from contextual_lqr.lqr.preview import Preview
+from contextual_lqr.lqr.preview import Preview, best_costs
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
-from contextual_lqr.lqr.solve import optimal_cost
 from contextual_lqr.lqr.stationary import Cost
 
 _VARIED = 0.7  # of the covariances: less would fit the machines seen too well
@@ -39,9 +39,9 @@ _RANK = 1e-10
 _TOGETHER = 1 << 22  # numbers in the moments of machines that are refined at once
 
 
-def refinable(cost: Cost, preview: Preview | None = None) -> TypeGuard[QuadraticCost]:
-    """Whether gains can be refined: of an episode in which no input is free, nothing foreseen."""
-    return isinstance(cost, QuadraticCost) and not cost.indefinite and preview is None
+def refinable(cost: Cost) -> TypeGuard[QuadraticCost]:
+    """Whether gains can be refined: of an episode in which no input is free."""
+    return isinstance(cost, QuadraticCost) and not cost.indefinite
 
 
 def refined_gains(
@@ -51,10 +51,12 @@ def refined_gains(
     start: Float[Array, " d"],
     population: Population,
     left_out: Int[Array, " k"] | None = None,
+    preview: Preview | None = None,
 ) -> Float[Array, "k steps m d"]:
     """The gains of machines never seen, like those of the population, from hedged ones.
 
-    `left_out` are the places of machines that must not stand for themselves.
+    `left_out` are the places of machines that must not stand for themselves; `preview` is what is
+    forecast.
     """
     found, d = gains.copy(), belief.mean.shape[1]
     places, apart = population.seen
@@ -63,11 +65,12 @@ def refined_gains(
         some = slice(first, first + size)
         part = belief[some]
         systems = as_system(part.mean + apart[:, None], part.noise)
-        best = np.asarray(optimal_cost(systems, cost, start))
+        best = np.asarray(best_costs(systems, cost, start, preview))
         weights = np.where(np.isfinite(best) & (best > 0), 1 / best, 0.0)
         if left_out is not None:
             weights[places[:, None] == left_out[some]] = 0.0
-        sweeps = _Sweeps(systems, weights, _VARIED * part.covariances, cost, start)
+        varied = _VARIED * part.covariances
+        sweeps = _Sweeps(systems, weights, varied, cost, start, preview)
         found[some] = sweeps.settled(gains[some])
     return found
 
@@ -82,12 +85,21 @@ class _Sweeps:
         covariances: Float[Array, "k d y y"],
         cost: QuadraticCost,
         start: Float[Array, " d"],
+        preview: Preview | None = None,
     ) -> None:
-        self.A, self.B = systems.A, systems.B
+        self.A, self.B, self.preview = systems.A, systems.B, preview
         self.noise = np.broadcast_to(systems.noise, self.A.shape)
         total = weights.sum(0)
         self.weights = weights / np.where(total > 0, total, 1.0)
         self.C, self.cost, self.start = covariances, cost, start
+
+    def _at(self, t: int) -> Float[Array, "n k d d"]:
+        """A of the step."""
+        if self.preview is None:
+            return self.A
+        A = self.A.copy()
+        A[..., self.preview.one] += self.preview.changes[t]
+        return A
 
     def settled(self, gains: Float[Array, "k steps m d"]) -> Float[Array, "k steps m d"]:
         """Sweep until the mean hardly falls; what is no number at the start stays as it was."""
@@ -108,7 +120,7 @@ class _Sweeps:
         X = np.empty((K.shape[1] + 1, *self.A.shape))
         X[0] = np.outer(self.start, self.start)
         for t in range(K.shape[1]):
-            F = self.A + self.B @ K[:, t]
+            F = self._at(t) + self.B @ K[:, t]
             X[t + 1] = F @ X[t] @ F.swapaxes(-1, -2) + self.noise
             Y = np.concatenate((np.broadcast_to(np.eye(d), (len(K), d, d)), K[:, t]), 1)
             varied = Y.swapaxes(1, 2)[:, None] @ self.C @ Y[:, None]  # (k, d, d, d)
@@ -131,9 +143,9 @@ class _Sweeps:
             spent += (P * self.noise).sum((-2, -1))
             varied = np.einsum("njii->jni", P) @ flat
             varied = varied.swapaxes(0, 1).reshape(*P.shape[:2], *self.C.shape[2:])
-            PB = P @ self.B
+            PB, A = P @ self.B, self._at(t)
             S = cost.R[t] + self.B.swapaxes(-1, -2) @ PB + varied[..., d:, d:]
-            L = PB.swapaxes(-1, -2) @ self.A + varied[..., d:, :d]
+            L = PB.swapaxes(-1, -2) @ A + varied[..., d:, :d]
             N = np.zeros((d, m)) if cost.N is None else cost.N[t]
             L = L + N.T
             wX = w * X[t]
@@ -142,7 +154,7 @@ class _Sweeps:
             curve = S_wide.transpose(1, 2, 0) @ X_wide.transpose(1, 0, 2)  # (k, mm, dd)
             curve = curve.reshape(k, m, m, d, d).swapaxes(2, 3).reshape(k, m * d, m * d)
             K[:, t] += _least(curve, -slope).reshape(k, m, d)
-            F, E = self.A + self.B @ K[:, t], varied
+            F, E = A + self.B @ K[:, t], varied
             cross = K[:, t].swapaxes(1, 2) @ (E[..., d:, :d] + N.T)
             P = F.swapaxes(-1, -2) @ P @ F + cost.Q[t] + E[..., :d, :d] + cross
             P = P + cross.swapaxes(-1, -2)

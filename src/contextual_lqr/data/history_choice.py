@@ -77,7 +77,7 @@ class HistoryChoice:
         if len(self.errors) < 2:
             return False
         plain = self.spacing == 1 and self.outputs == max(CANDIDATES[1.0])
-        return plain or 1 < self.spacing == max(self.curves)
+        return plain or (len(self.curves) > 1 and 1 < self.spacing == max(self.curves))
 
     @property
     def sentences(self) -> list[str]:
@@ -116,7 +116,9 @@ def choose_history(about: FleetDescription, sample: Sample) -> HistoryChoice:
     late = max((one for one in delays.values() if one is not None), default=0)
     delay = late if "delay" in history.auto else history.delay
     machines = len({run.machine for run in runs})
-    many = _candidates(history, delay, list(sample.longest.values()))
+    longest = max(len(run) for run in runs)
+    usual = float(np.quantile(list(sample.longest.values()), 0.05))
+    many = _candidates(history, delay, longest, min(longest, usual))
     first = many[0]
     if len(many) == 1:
         return HistoryChoice(first.outputs, first.spacing, delay, delays, {}, 0, machines, odd)
@@ -131,19 +133,18 @@ def choose_history(about: FleetDescription, sample: Sample) -> HistoryChoice:
     )
 
 
-def _candidates(history: History, delay: int, longest: Sequence[int]) -> list[History]:
-    """The histories to be tried: those that leave most of the logs to learn from.
+def _candidates(history: History, delay: int, longest: int, usual: float) -> list[History]:
+    """The histories to be tried: those that leave most of the longest run to learn from.
 
-    A past that fades must leave nearly every machine something of its own.
+    A past that fades must leave nearly every machine something of its own, most of a usual run.
     """
-    usual = float(np.quantile(longest, 0.05))
     found: list[History] = []
     for spacing, counts in CANDIDATES.items():
         apart = spacing if "spacing" in history.auto else history.spacing
         for n in counts if "history" in history.auto else (history.outputs,):
             r = history.input_history if history.inputs_given else n
             one = History(n, r, delay, spacing=apart)
-            most = max(longest) if apart == 1 else usual
+            most = longest if apart == 1 else usual
             if _SPARED * (one.reach + 1) <= most:
                 found.append(one)
     n = 1 if "history" in history.auto else history.outputs

@@ -54,8 +54,7 @@ def lagged_columns(batch: Transitions, new: Bool[Array, " n"] | None = None) -> 
             values[one.name] = unwrapped(values[one.name], at, continues, one.wraps)
     count = len(rows.values[about.input_names[0]]) - 1 - L
     long = lengths > L
-    runs = zip(at[starts[long]].tolist(), lengths[long].tolist(), strict=True)
-    pasts = _pasts(about, values, list(runs))
+    pasts = _pasts(about, values, at[starts[long]], lengths[long])
 
     def column(name: str, lag: int, ahead: int = 0) -> Array:
         past = pasts.get((name, lag))
@@ -77,7 +76,10 @@ def lagged_columns(batch: Transitions, new: Bool[Array, " n"] | None = None) -> 
 
 
 def _pasts(
-    about: FleetDescription, values: Mapping[str, Array], runs: Sequence[tuple[int, int]]
+    about: FleetDescription,
+    values: Mapping[str, Array],
+    firsts: Int[Array, " runs"],
+    lengths: Int[Array, " runs"],
 ) -> dict[tuple[str, int], Array]:
     """By column and stage what fades, in the runs of transitions with these first rows, lengths."""
     if about.history is None or about.history.spacing == 1:
@@ -90,10 +92,11 @@ def _pasts(
         if many < 1:
             continue
         stages = np.zeros((many, len(column)))
-        for first, length in runs:
-            own = column[first : first + length + 1]
-            own = np.concatenate((np.full(late, own[0]), own[: len(own) - late]))
-            stages[:, first : first + length + 1] = faded(own, many, about.history.spacing)[1:]
+        for length in np.unique(lengths).tolist():  # runs of one length together
+            rows = firsts[lengths == length] + np.arange(length + 1)[:, None]
+            own = column[rows]
+            own = np.concatenate((own[:1].repeat(late, 0), own[: len(own) - late]))
+            stages[:, rows] = faded(own, many, about.history.spacing)[1:]
         found |= {(name, late + k): stage for k, stage in enumerate(stages, 1)}
     return found
 
