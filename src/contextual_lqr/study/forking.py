@@ -13,11 +13,12 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 _LONGEST = 10.0  # seconds for which a fork waits
 
 
+@runtime_checkable
 class _Forked(Protocol):
     def _forked(self) -> None: ...
 

@@ -166,7 +166,7 @@ class Learner:
     def _fold_to(self, told: int, stride: int) -> None:
         while self.number < told:
             self.fold(self._log.after(self.number, min(_SOME, told - self.number)))
-            if self.outgrown(self.number, stride) or self.number == self._unread:
+            if self.outgrown(self.number, stride) or self.number >= self._unread > 0:
                 with suppress(StoreError):  # it makes opening quick, and can wait: a disk is full
                     self.leave_snapshot()
 
@@ -181,7 +181,7 @@ class Learner:
         """Of the agent as it is now."""
         content = agent_bytes(self.agent)
         self._log.add_snapshot(self.number, content)
-        self._snapshot, self._size = self.number, len(content)
+        self._snapshot, self._size, self._unread = self.number, len(content), -1
 
     def fold(self, episodes: Iterable[Episode]) -> None:
         """Learn what comes next, in order."""
