@@ -8,6 +8,7 @@ With --write, the section of docs/measured/study.md is written.
 from __future__ import annotations
 
 import sys
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -56,6 +57,7 @@ more episodes than were answered: a client may die between the two.
 def clients(count: int = CLIENTS, episodes: int = EPISODES) -> str:
     """The section on many clients."""
     rows = []
+    warnings.simplefilter("ignore")  # Optuna calls its proxy experimental, once a client
     for kind in ("SQLite", "PostgreSQL"):
         ours = 0.0
         for who, one in study_clients.compare(kind, count, episodes):
@@ -82,8 +84,8 @@ own on one store, or at one service of it, {episodes} episodes each (a chain of 
 states, 2 inputs, 29 steps): `ask`, which plans, then `tell` with an episode that was simulated
 before. Optuna 5.0 does the same with trials of two numbers, `ask`, two suggestions, then `tell`,
 by its RDB storage or its gRPC proxy. Its default sampler learns from what was told, as an ask of
-ours does; it slows down with every trial, and plays a fifth of the episodes for that reason. The
-one that draws at random learns nothing. All compute on the same two cores, which other work
+ours does; the one that draws at random learns nothing. Optuna slows down with every trial, and
+plays a fifth of the episodes for that reason. All compute on the same two cores, which other work
 shared, so that times to wait are times to compute; `ours` is how many times as many episodes a
 second we took in the run just before.
 

@@ -98,17 +98,19 @@ class Database:
         driver: Any = self._engine.dialect.dbapi
         alone = self._queue if writes else None
         with undivided(), self.reporting(), in_turn(alone, _PATIENCE):
-            held: Any = self._engine.raw_connection()
+            held: Any = None
             try:
+                held = self._engine.raw_connection()
                 yield from (_of_sqlite if self.is_sqlite else _of_postgresql)(held, writes)
             except driver.IntegrityError as error:
                 raise sql.exc.IntegrityError(None, None, error) from error
             except driver.Error as error:
-                if not self.is_sqlite:  # it may have been lost
+                if held is not None and not self.is_sqlite:  # it may have been lost
                     held.invalidate()
                 raise sql.exc.OperationalError(None, None, error) from error
             finally:
-                held.close()
+                if held is not None:
+                    held.close()
 
     @contextmanager
     def turn(self, name: str) -> Iterator[bool]:
