@@ -197,8 +197,8 @@ def compare(kind: str, clients: int, episodes: int) -> Iterator[tuple[str, dict[
                 store = url
                 if is_served:
                     url = ends.enter_context(served(_proxy, url, "grpc://127.0.0.1:{}"))
-                # The default sampler slows down with every trial: fewer are kind to it.
-                some = max(episodes // 5, 1) if sampler == "default" else episodes
+                # It slows down with every trial: fewer are kind to it.
+                some = max(episodes // 5, 1)
                 run = at_once(partial(optunas, sampler=sampler), url, clients, some)
                 study = optuna.load_study(study_name="fleet", storage=store)
                 lost = abs(len(study.trials) - clients * some)

@@ -128,8 +128,10 @@ def test_what_was_answered_survives_a_kill_of_postgresql() -> None:
             for one in (leader, *map(int, children.read_text().split())):
                 with suppress(ProcessLookupError):
                     os.kill(one, signal.SIGKILL)
-            with pytest.raises(StoreError, match="cannot be used"):
-                study.tell(MASS, _played(5))
+            for _ in range(2):  # of a connection that is lost, and of none that can be made
+                for call in (lambda: study.tell(MASS, _played(5)), lambda: study.ask(MASS)):
+                    with pytest.raises(StoreError, match="cannot be used"):
+                        call()
             for _ in range(50):  # until the last of them has gone
                 time.sleep(0.1)
                 with suppress(subprocess.CalledProcessError):

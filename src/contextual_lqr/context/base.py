@@ -84,8 +84,8 @@ class ContextMap(ABC):
         for word, now, new in (("states", self.states, states), ("inputs", self.inputs, inputs)):
             if now is not None and now != new:
                 raise InputError(f"this context map has {now} {word}, it cannot be sized for {new}")
-        if self.shape is not None:  # it has these sizes, and nothing is left to be seen
-            return self
+        if (self.states, self.inputs) == (states, inputs) and self.shape is not None:
+            return self  # nothing is left to be seen
         sized = type(self)(**{**self._arguments(), "states": states, "inputs": inputs})
         for part, shape in self._seen.items():
             sized._fit(part, shape, f"{part} of this context map", InputError)

@@ -21,7 +21,7 @@ from contextual_lqr.lqr.problem import LinearSystem, Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.plan import Plan, planned
 from contextual_lqr.study.encoding import plan_fields
-from contextual_lqr.study.log import Ask
+from contextual_lqr.study.log import Ask, Log
 
 _OUT = 32  # asks that a plan accounts for at most, the latest
 _LITTLE = 8  # times as many rows are known: all that is out would change deviations by 6 %
@@ -32,10 +32,10 @@ def generator(key: str) -> np.random.Generator:
     return np.random.default_rng(list(key.encode()))
 
 
-def asks_that_matter(agent: Agent) -> int:
-    """How many of the asks that are out a plan accounts for: none where they can teach little."""
+def asks_out(agent: Agent, log: Log, now: float) -> list[Ask]:
+    """The asks that a plan accounts for: none of them where they can teach little."""
     few = _OUT * (agent.cost.horizon - 1) * _LITTLE < agent.decoder.rows
-    return 0 if few else _OUT
+    return [] if few else log.open_asks(now, _OUT)
 
 
 def plan_beside(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -18,6 +17,7 @@ from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.study import encoding
 from contextual_lqr.study.calls import Service
+from contextual_lqr.study.forking import Lock
 from contextual_lqr.study.learner import agent_from
 from contextual_lqr.study.records import Asked, StudyStatus, Told
 from contextual_lqr.study.refusals import as_key, own_parts
@@ -39,7 +39,7 @@ class StudyClient(Study):
         self, url: str, token: str | None = None, patience: float = _PATIENCE, **own: Any
     ) -> None:
         self._service, self._own = Service(url, token, patience), own_parts(own, None)
-        self._lock = threading.RLock()
+        self._lock = Lock()
 
     # -- one episode -------------------------------------------------------------------------------
 

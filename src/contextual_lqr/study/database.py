@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from contextual_lqr.errors import ContextualLQRError, InputError
+from contextual_lqr.study.forking import known_to_forks, undivided
 from contextual_lqr.study.queue import in_turn, only_one
 from contextual_lqr.study.schema import postgresql, sql, sqlite
 
@@ -63,6 +64,7 @@ class Database:
         else:
             sql.event.listen(self._engine, "checkin", _rests)
             sql.event.listen(self._engine, "checkout", _is_alive)
+        known_to_forks(self)
 
     @property
     def missing(self) -> bool:
@@ -72,13 +74,14 @@ class Database:
     @contextmanager
     def writing(self) -> Iterator[Any]:
         """A transaction: all of it is on the disk when the block is left, or, if it fails, none."""
-        with self.reporting(), in_turn(self._queue, _PATIENCE), self._engine.begin() as now:
+        line = in_turn(self._queue, _PATIENCE)
+        with undivided(), self.reporting(), line, self._engine.begin() as now:
             yield now
 
     @contextmanager
     def reading(self) -> Iterator[Any]:
         """A connection that changes nothing; each statement sees one state of the database."""
-        with self.reporting(), self._engine.connect() as now:
+        with undivided(), self.reporting(), self._engine.connect() as now:
             if self.is_sqlite:
                 yield now.execution_options(clqr_reads=True)
             else:  # without round trips to begin and to end
@@ -94,18 +97,20 @@ class Database:
         """
         driver: Any = self._engine.dialect.dbapi
         alone = self._queue if writes else None
-        with self.reporting(), in_turn(alone, _PATIENCE):
-            held: Any = self._engine.raw_connection()
+        with undivided(), self.reporting(), in_turn(alone, _PATIENCE):
+            held: Any = None
             try:
+                held = self._engine.raw_connection()
                 yield from (_of_sqlite if self.is_sqlite else _of_postgresql)(held, writes)
             except driver.IntegrityError as error:
                 raise sql.exc.IntegrityError(None, None, error) from error
             except driver.Error as error:
-                if not self.is_sqlite:  # it may have been lost
+                if held is not None and not self.is_sqlite:  # it may have been lost
                     held.invalidate()
                 raise sql.exc.OperationalError(None, None, error) from error
             finally:
-                held.close()
+                if held is not None:
+                    held.close()
 
     @contextmanager
     def turn(self, name: str) -> Iterator[bool]:
@@ -158,6 +163,14 @@ class Database:
     def close(self) -> None:
         """Give back all connections."""
         self._engine.dispose()
+
+    def _forked(self) -> None:
+        """The connections are those of another process: leave them as they are, open."""
+        _others.append(self._engine.pool)
+        self._engine.dispose(close=False)
+
+
+_others: list[Any] = []  # pools of processes that this one was forked from
 
 
 def _of_postgresql(held: Any, _: bool) -> Iterator[Callable[..., Any]]:

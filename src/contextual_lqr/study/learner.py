@@ -26,6 +26,7 @@ from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.agent_file import FORMAT_VERSION, agent_state, restored
 from contextual_lqr.study.encoding import context_of, episode_of
+from contextual_lqr.study.forking import known_to_forks
 from contextual_lqr.study.log import Episode, Log, StoreError
 
 _KIND = "agent"
@@ -38,7 +39,6 @@ _NAP = 0.03  # before its second look
 _SIZE = 1 << 14  # bytes of a snapshot that one episode is worth: its cost stays in proportion
 _SOME = 1000  # episodes that are read at once
 _UNLABELLED = 256  # machines without a label that are kept apart: their spread is then known to 5 %
-_FOLDING = threading.Lock()
 
 
 def agent_bytes(agent: Agent) -> bytes:
@@ -65,12 +65,25 @@ def what_no_file_holds(agent: Agent) -> dict[str, Any]:
     }
 
 
+class _Folding:
+    """Filters of warnings are those of all threads: one folds at a time."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+
+    _forked = __init__
+
+
+_folding = known_to_forks(_Folding())
+
+
 class Learner:
     """An agent that has learnt the first `number` episodes of a log."""
 
     agent: Agent
 
     def __init__(self, log: Log, own: dict[str, Any], first: Callable[[], Agent | None]) -> None:
+        known_to_forks(self)
         self._log, self._own, self._first, self.unusable = log, own, first, 0
         self._begin()
 
@@ -81,7 +94,7 @@ class Learner:
         of: the log has all that was learnt, and it is folded again.
         """
         number, content = self._log.snapshot()
-        self._unread = -1
+        self._unread, self._is_whole = -1, True
         try:
             self.agent = agent_from(content, self._log.name, self._own)
         except FormatError:
@@ -111,6 +124,8 @@ class Learner:
         self._learn(plan=self.agent.decoder.store is None)
 
     def _learn(self, plan: bool) -> None:
+        if not self._is_whole:
+            self._begin()
         told, self._snapshot = self._log.progress()
         if told <= self.number + _FEW:
             return self._fold_to(told, _STRIDE)
@@ -139,6 +154,10 @@ class Learner:
                 self._fold_to(told, _MANY)
             return mine
 
+    def _forked(self) -> None:
+        """Another thread may have been in the middle of an episode."""
+        self._is_whole = False
+
     def _skip(self) -> None:
         """What a snapshot has learnt."""
         if self._snapshot >= self.number + _MANY:
@@ -147,7 +166,7 @@ class Learner:
     def _fold_to(self, told: int, stride: int) -> None:
         while self.number < told:
             self.fold(self._log.after(self.number, min(_SOME, told - self.number)))
-            if self.outgrown(self.number, stride) or self.number == self._unread:
+            if self.outgrown(self.number, stride) or self.number >= self._unread > 0:
                 with suppress(StoreError):  # it makes opening quick, and can wait: a disk is full
                     self.leave_snapshot()
 
@@ -162,12 +181,11 @@ class Learner:
         """Of the agent as it is now."""
         content = agent_bytes(self.agent)
         self._log.add_snapshot(self.number, content)
-        self._snapshot, self._size = self.number, len(content)
+        self._snapshot, self._size, self._unread = self.number, len(content), -1
 
     def fold(self, episodes: Iterable[Episode]) -> None:
         """Learn what comes next, in order."""
-        # Filters of warnings are those of all threads.
-        with _FOLDING, warnings.catch_warnings():  # the one who told it was warned
+        with _folding.lock, warnings.catch_warnings():  # the one who told it was warned
             warnings.simplefilter("ignore", UserWarning)
             for one in episodes:
                 assert one.number == self.number + 1

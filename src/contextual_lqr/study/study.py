@@ -11,7 +11,6 @@ welcome. All is in the log (`log.py`); what is believed is a fold over it (`lear
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping
@@ -32,8 +31,9 @@ from contextual_lqr.lqr.problem import LinearPolicy, QuadraticCost, Trajectory
 from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.study import encoding, log
-from contextual_lqr.study.asking import asks_that_matter, generator, plan_beside
+from contextual_lqr.study.asking import asks_out, generator, plan_beside
 from contextual_lqr.study.fleets import agent_of, described_agent
+from contextual_lqr.study.forking import Lock
 from contextual_lqr.study.learner import Learner, agent_bytes
 from contextual_lqr.study.records import Asked, StudyStatus, Told
 from contextual_lqr.study.refusals import (
@@ -52,7 +52,7 @@ class Study(Displayed):
     """A learner that threads, processes and hosts share; `Study.open` opens or begins one."""
 
     def __init__(self, store: log.Log, learner: Learner) -> None:
-        self._log, self._learner, self._lock = store, learner, threading.RLock()
+        self._log, self._learner, self._lock = store, learner, Lock()
 
     @classmethod
     def open(
@@ -185,8 +185,7 @@ class Study(Displayed):
             agent = self._learner.agent
             begin = agent.start if start is None else as_state(start, agent.cost.state_size)
             now = time.time()
-            most = asks_that_matter(agent)
-            out = self._log.open_asks(now, most) if most else []
+            out = asks_out(agent, self._log, now)
             plan = plan_beside(agent, context, machine, begin, key, out)
         content = encoding.plan_bytes(plan, begin)
         ask = log.Ask(key, machine, text, content, worker, now, now + lease)
