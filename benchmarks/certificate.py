@@ -32,7 +32,7 @@ from contextual_lqr import (
     set_threads,
     solve,
 )
-from contextual_lqr.belief.row_radii import row_radii
+from contextual_lqr.belief.bounds.row_radii import row_radii
 from simulated_fleets import FLEETS, SimulatedFleet, learnt, log
 
 NAMES = {

@@ -17,8 +17,8 @@ from numpy import ndarray as Array
 from pages import write_section
 
 import contextual_lqr as clqr
-from contextual_lqr.certificates.path_calibration import PathCalibration, calibration_of
-from contextual_lqr.certificates.path_certificate import certify_path
+from contextual_lqr.certificates.paths.path_calibration import PathCalibration, calibration_of
+from contextual_lqr.certificates.paths.path_certificate import certify_path
 from contextual_lqr.fleets import (
     NonlinearFleet,
     cart_pole_swing_up,

@@ -35,7 +35,7 @@ from contextual_lqr import (
     trajectory_cost,
     unexcited_directions,
 )
-from contextual_lqr.certificates.unmodelled import findings_of
+from contextual_lqr.certificates.model_tests.unmodelled import findings_of
 from contextual_lqr.data.misfit import find_misfits
 from contextual_lqr.fleets import FLEETS, true_system
 

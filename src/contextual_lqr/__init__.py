@@ -88,8 +88,8 @@ from contextual_lqr.planning import (
 )
 from contextual_lqr.planning.agent import Agent, Output
 from contextual_lqr.planning.episode import Episode
+from contextual_lqr.planning.paths.trajectory import TrajectorySolution, solve_trajectory
 from contextual_lqr.planning.plan import Plan
-from contextual_lqr.planning.trajectory import TrajectorySolution, solve_trajectory
 
 __all__ = [
     "Agent",

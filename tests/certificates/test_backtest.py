@@ -7,7 +7,7 @@ import pytest
 from numpy.random import default_rng
 
 from contextual_lqr import Decoder, InputError, QuadraticCost, certify, certify_many
-from contextual_lqr.belief.population import Population
+from contextual_lqr.belief.machines.population import Population
 from contextual_lqr.certificates.backtest import backtest
 from contextual_lqr.certificates.backtest_records import FEWEST
 from contextual_lqr.certificates.fleet_check import fleet_check

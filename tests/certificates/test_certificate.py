@@ -27,9 +27,9 @@ from contextual_lqr import (
     policy_cost,
     solve,
 )
-from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
-from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
-from contextual_lqr.belief.row_radii import row_radii
+from contextual_lqr.belief.bounds.cost_search import PlausibleMachines, triangles_of
+from contextual_lqr.belief.bounds.lagrangian_bounds import lower_bounds, upper_bounds
+from contextual_lqr.belief.bounds.row_radii import row_radii
 from contextual_lqr.certificates.extrapolation import extrapolations, place
 from contextual_lqr.certificates.stability import grows, largest_modes
 from contextual_lqr.lqr.solve import policy_cost_and_gradient

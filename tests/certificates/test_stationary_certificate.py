@@ -20,11 +20,15 @@ from contextual_lqr import (
 )
 from contextual_lqr.certificates.certificate import judge, thin
 from contextual_lqr.certificates.extrapolation import Extrapolation
-from contextual_lqr.certificates.finding import Finding
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.margins import LoopMargins, loop_margins, settling_steps
+from contextual_lqr.certificates.model_tests.finding import Finding
+from contextual_lqr.certificates.model_tests.unmodelled import (
+    in_the_long_run,
+    late_cost,
+    push_costs,
+)
 from contextual_lqr.certificates.tradeoff import tradeoff
-from contextual_lqr.certificates.unmodelled import in_the_long_run, late_cost, push_costs
 
 COST = StationaryCost(np.diag([1.0, 0.1]), [[0.1]])
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contextual_lqr import InputError
-from contextual_lqr.belief import evidence
-from contextual_lqr.belief.evidence import row_hashes, stretch_digests, text_hashes
+from contextual_lqr.belief.evidence import digests as evidence
+from contextual_lqr.belief.evidence.digests import row_hashes, stretch_digests, text_hashes
 from contextual_lqr.data import FittedFleet, fit, sources, transitions
 from fleet_logs import DESCRIPTION, cart_rows, write
 

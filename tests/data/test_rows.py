@@ -4,7 +4,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from contextual_lqr.belief.evidence import text_hashes
+from contextual_lqr.belief.evidence.digests import text_hashes
 from contextual_lqr.data import rows
 from contextual_lqr.data.rows import LabelBook
 

@@ -8,7 +8,7 @@ from gymnasium.utils.env_checker import check_env
 import contextual_lqr as clqr
 from contextual_lqr.envs import NONLINEAR_IDS
 from contextual_lqr.fleets import NONLINEAR_FLEETS, true_machine
-from contextual_lqr.planning.path_strategies import exciting
+from contextual_lqr.planning.paths.path_strategies import exciting
 
 SMALL = clqr.Cautious(draws=6, stress=2, aversions=(1.0,))
 

@@ -24,15 +24,15 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.belief.changing_machines import ChangingMachines
 from contextual_lqr.belief.decoder_file import SavedDecoder
 from contextual_lqr.belief.decoder_prior import has_prior_sizes, prior_of, shrunk_about, unknowns_of
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
-from contextual_lqr.belief.episodes import machine_labels
-from contextual_lqr.belief.fleet_data import FleetData
+from contextual_lqr.belief.evidence.episodes import machine_labels
+from contextual_lqr.belief.evidence.fleet_data import FleetData
 from contextual_lqr.belief.machine import MachineBelief, as_system, stacked
-from contextual_lqr.belief.machine_store import MachineStore
-from contextual_lqr.belief.population import Population
+from contextual_lqr.belief.machines.changing_machines import ChangingMachines
+from contextual_lqr.belief.machines.machine_store import MachineStore
+from contextual_lqr.belief.machines.population import Population
 from contextual_lqr.belief.posterior import Posterior
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.regression import Regression, row_noise

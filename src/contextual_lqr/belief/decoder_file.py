@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.changing_machines import ChangingMachines
-from contextual_lqr.belief.evidence import Digests
-from contextual_lqr.belief.logged import Logged
-from contextual_lqr.belief.logged_runs import LoggedRuns
-from contextual_lqr.belief.machine_store import MachineStore
+from contextual_lqr.belief.evidence.digests import Digests
+from contextual_lqr.belief.evidence.logged import Logged
+from contextual_lqr.belief.evidence.logged_runs import LoggedRuns
+from contextual_lqr.belief.machines.changing_machines import ChangingMachines
+from contextual_lqr.belief.machines.machine_store import MachineStore
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.regression import Regression, listed, listed_level
 from contextual_lqr.checks import require

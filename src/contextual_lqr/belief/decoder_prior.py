@@ -14,9 +14,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.machines.shared_unknowns import SharedUnknowns
 from contextual_lqr.belief.prior import Prior, usual_matrix, with_known_rows
 from contextual_lqr.belief.regression import NATURAL
-from contextual_lqr.belief.shared_unknowns import SharedUnknowns
 from contextual_lqr.belief.shrinkage import Shrunk, shrink
 from contextual_lqr.context import Dynamics
 from contextual_lqr.context.dynamics import used_entries

@@ -15,7 +15,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.factors import triangle
 from contextual_lqr.belief.machine import MachineBelief
-from contextual_lqr.belief.machine_factors import machine_posterior
+from contextual_lqr.belief.machines.machine_factors import machine_posterior
 
 
 class OwnRows:

@@ -26,8 +26,8 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.belief.logged import middle_of, range_of
-from contextual_lqr.belief.machine_factors import square_root
+from contextual_lqr.belief.evidence.logged import middle_of, range_of
+from contextual_lqr.belief.machines.machine_factors import square_root
 from contextual_lqr.checks import (
     as_number,
     as_numbers,

@@ -20,17 +20,17 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.special import fdtri
 
-from contextual_lqr.belief.cost_search import PlausibleMachines
+from contextual_lqr.belief.bounds.cost_search import PlausibleMachines
 from contextual_lqr.belief.machine import as_system
-from contextual_lqr.belief.machine_factors import square_root
+from contextual_lqr.belief.machines.machine_factors import square_root
 from contextual_lqr.checks import as_count, as_numbers, require
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.stationary import Cost
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 if TYPE_CHECKING:
+    from contextual_lqr.belief.bounds.row_radii import RowRadii
     from contextual_lqr.belief.decoder import Decoder
-    from contextual_lqr.belief.row_radii import RowRadii
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.machine_factors import triangles
+from contextual_lqr.belief.machines.machine_factors import triangles
 from contextual_lqr.belief.prior import Prior
 
 _WORTH = 1.0

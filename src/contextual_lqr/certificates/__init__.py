@@ -6,9 +6,9 @@ from contextual_lqr.certificates.certificate import Certificate, CostBound
 from contextual_lqr.certificates.certify import certify, certify_many
 from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
 from contextual_lqr.certificates.gain_schedule import GainSchedule, gain_schedule
-from contextual_lqr.certificates.path_backtest import PathBacktest
-from contextual_lqr.certificates.path_calibration import PathCalibration
-from contextual_lqr.certificates.path_certificate import PathCertificate
+from contextual_lqr.certificates.paths.path_backtest import PathBacktest
+from contextual_lqr.certificates.paths.path_calibration import PathCalibration
+from contextual_lqr.certificates.paths.path_certificate import PathCertificate
 from contextual_lqr.certificates.plots import (
     plot_backtest,
     plot_certificates,

@@ -35,8 +35,8 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
-from contextual_lqr.belief.machine_factors import Belief
-from contextual_lqr.belief.population import Population
+from contextual_lqr.belief.machines.machine_factors import Belief
+from contextual_lqr.belief.machines.population import Population
 from contextual_lqr.certificates.backtest_records import (
     BAD,
     FEWEST,
@@ -47,10 +47,14 @@ from contextual_lqr.certificates.backtest_records import (
 from contextual_lqr.certificates.forecast import Forecast, previewed
 from contextual_lqr.certificates.limits import InputBounds, beyond_logged, run_range
 from contextual_lqr.certificates.margins import over_steps
-from contextual_lqr.certificates.path_backtest import backtest_paths
+from contextual_lqr.certificates.model_tests.unmodelled import (
+    doubts_of,
+    in_the_long_run,
+    unmodelled,
+)
+from contextual_lqr.certificates.paths.path_backtest import backtest_paths
 from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import doubts_of, in_the_long_run, unmodelled
 from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.context import Dynamics
 from contextual_lqr.errors import InputError

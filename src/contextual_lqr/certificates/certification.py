@@ -15,12 +15,12 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
+from contextual_lqr.belief.bounds.lagrangian_bounds import lower_bounds, upper_bounds
+from contextual_lqr.belief.bounds.row_radii import plausible_machines, row_radii
 from contextual_lqr.belief.confidence import BetaRule
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.episodes import machine_labels
-from contextual_lqr.belief.lagrangian_bounds import lower_bounds, upper_bounds
+from contextual_lqr.belief.evidence.episodes import machine_labels
 from contextual_lqr.belief.machine import MachineBelief
-from contextual_lqr.belief.row_radii import plausible_machines, row_radii
 from contextual_lqr.belief.schedule import ScheduleBelief, plausible_schedules
 from contextual_lqr.certificates.certificate import (
     Certificate,
@@ -47,11 +47,11 @@ from contextual_lqr.certificates.limits import (
     with_limits,
 )
 from contextual_lqr.certificates.margins import over_steps
+from contextual_lqr.certificates.model_tests.unmodelled import in_the_long_run, unmodelled
+from contextual_lqr.certificates.model_tests.untested_law import UNTESTED, untested
 from contextual_lqr.certificates.refinement import refinable, refined_gains
 from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
-from contextual_lqr.certificates.unmodelled import in_the_long_run, unmodelled
-from contextual_lqr.certificates.untested_law import UNTESTED, untested
 from contextual_lqr.checks import (
     as_count,
     as_covariance,

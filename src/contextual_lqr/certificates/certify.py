@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.confidence import BetaRule
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.episodes import machine_labels
+from contextual_lqr.belief.evidence.episodes import machine_labels
 from contextual_lqr.certificates.certificate import (
     Certificate,
 )
@@ -18,7 +18,7 @@ from contextual_lqr.certificates.certification import CertificationTask
 from contextual_lqr.certificates.limits import (
     InputBounds,
 )
-from contextual_lqr.certificates.path_certificate import certify_path
+from contextual_lqr.certificates.paths.path_certificate import certify_path
 from contextual_lqr.context import Dynamics, Schedule
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.lqr.stationary import Cost

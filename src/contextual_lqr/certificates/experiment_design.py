@@ -27,7 +27,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import as_system
-from contextual_lqr.belief.machine_factors import square_root
+from contextual_lqr.belief.machines.machine_factors import square_root
 from contextual_lqr.checks import as_numbers, require
 from contextual_lqr.context.columns import column_names
 from contextual_lqr.context.dynamics import require_linear, used_entries

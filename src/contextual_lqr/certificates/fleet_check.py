@@ -16,9 +16,9 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import backtest
 from contextual_lqr.certificates.backtest_records import Backtest
-from contextual_lqr.certificates.finding import Finding
 from contextual_lqr.certificates.forecast import Forecast
-from contextual_lqr.certificates.unmodelled import doubts_of
+from contextual_lqr.certificates.model_tests.finding import Finding
+from contextual_lqr.certificates.model_tests.unmodelled import doubts_of
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 

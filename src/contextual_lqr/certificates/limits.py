@@ -16,7 +16,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.belief.logged import Logged
+from contextual_lqr.belief.evidence.logged import Logged
 from contextual_lqr.checks import as_input_bounds
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.moments import step_moments

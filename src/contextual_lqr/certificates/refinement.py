@@ -27,7 +27,7 @@ from jaxtyping import Float, Int
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.machine import MachineBelief, as_system
-from contextual_lqr.belief.population import Population
+from contextual_lqr.belief.machines.population import Population
 from contextual_lqr.lqr.preview import Preview, best_costs
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.stationary import Cost

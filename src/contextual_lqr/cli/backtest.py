@@ -12,8 +12,8 @@ from rich.table import Table
 
 from contextual_lqr.certificates.backtest import backtest as run
 from contextual_lqr.certificates.backtest_records import Backtest
+from contextual_lqr.certificates.model_tests.unmodelled import findings_of
 from contextual_lqr.certificates.plots import plot_backtest
-from contextual_lqr.certificates.unmodelled import findings_of
 from contextual_lqr.cli.options import AsJson, Fitted
 from contextual_lqr.cli.terminal import Console, percent, print_json
 from contextual_lqr.context import Dynamics

@@ -16,7 +16,7 @@ from contextual_lqr.paper.style import as_svg, rendered_page
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from contextual_lqr.data.history_choice import HistoryChoice
+    from contextual_lqr.data.histories.history_choice import HistoryChoice
 
 _BLIND = 3  # directions that no log excites, of which one screen has room
 _HEADER = ("", "unit", "from", "to", "spread", "free", "resolution", "noise")

@@ -13,7 +13,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.certificate import Certificate
-from contextual_lqr.certificates.path_certificate import PathCertificate
+from contextual_lqr.certificates.paths.path_certificate import PathCertificate
 from contextual_lqr.cli.design_view import ROWS_SHOWN, controllers, proven, show, summary
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines
 from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed

@@ -11,7 +11,7 @@ from rich.table import Table
 
 from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.certificates.limits import LOGGED
-from contextual_lqr.certificates.path_certificate import PathCertificate
+from contextual_lqr.certificates.paths.path_certificate import PathCertificate
 from contextual_lqr.cli.machines import Machines, beyond_logs, own_data, shown
 from contextual_lqr.cli.terminal import Console, percent
 from contextual_lqr.data import FittedFleet, FleetDescription
@@ -20,7 +20,7 @@ from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.errors import InputError, UnsolvableError
 from contextual_lqr.lqr.problem import LinearPolicy
 from contextual_lqr.lqr.stationary import StationaryPolicy
-from contextual_lqr.planning.trajectory import TrajectorySolution
+from contextual_lqr.planning.paths.trajectory import TrajectorySolution
 
 _COLOURS = {"trust": "green", "caution": "yellow", "do not use": "red"}
 ROWS_SHOWN = 20

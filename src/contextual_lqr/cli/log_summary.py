@@ -13,7 +13,7 @@ from contextual_lqr.cli.terminal import Console, percent, say
 from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.data import FleetDescription, LogReport, MachineReport, MisfitReport
 from contextual_lqr.data.fitting import MOST_SET_ASIDE
-from contextual_lqr.data.history_choice import HistoryChoice
+from contextual_lqr.data.histories.history_choice import HistoryChoice
 
 _SHOWN = 8  # machines in the table
 

@@ -13,7 +13,7 @@ from cyclopts.validators import Number
 
 from contextual_lqr import kernels
 from contextual_lqr.checks import require
-from contextual_lqr.data.table import KINDS
+from contextual_lqr.data.tables.table import KINDS
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
 from contextual_lqr.parallel import Cluster, Workers

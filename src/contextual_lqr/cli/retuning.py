@@ -16,8 +16,8 @@ from contextual_lqr.cli.machines import Machines, shown
 from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import retuned
+from contextual_lqr.data.fleet_toml.targets import read_targets
 from contextual_lqr.data.forecast import with_measured
-from contextual_lqr.data.targets import read_targets
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import rendered
 from contextual_lqr.files import atomic_write

@@ -2,14 +2,14 @@
 
 from contextual_lqr.data.checking import check_logs, survey_logs
 from contextual_lqr.data.description import FleetDescription, Quantity
-from contextual_lqr.data.first_description import describe_table
 from contextual_lqr.data.fitted_fleet import FittedFleet
 from contextual_lqr.data.fitting import fit
-from contextual_lqr.data.fleet_file import TEMPLATE
+from contextual_lqr.data.fleet_toml.first_description import describe_table
+from contextual_lqr.data.fleet_toml.fleet_file import TEMPLATE
+from contextual_lqr.data.fleet_toml.toml_errors import DescriptionError
 from contextual_lqr.data.misfit import MachineReport, MisfitReport
 from contextual_lqr.data.screening import LogReport
 from contextual_lqr.data.survey import LogSurvey, QuantityReport
-from contextual_lqr.data.toml_errors import DescriptionError
 
 __all__ = [
     "TEMPLATE",

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.certificates.unmodelled import findings_of
+from contextual_lqr.certificates.model_tests.unmodelled import findings_of
 from contextual_lqr.context import Dynamics
 from contextual_lqr.data.description import FleetDescription
 

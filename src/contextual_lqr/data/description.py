@@ -15,13 +15,14 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.fading import forgotten_after, keep_of
+from contextual_lqr.belief.fading import keep_of
 from contextual_lqr.belief.output_history import OutputHistory
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, Dynamics
-from contextual_lqr.data.layout import Layout
-from contextual_lqr.data.toml_errors import DescriptionError
+from contextual_lqr.data.fleet_toml.layout import Layout
+from contextual_lqr.data.fleet_toml.toml_errors import DescriptionError
+from contextual_lqr.data.histories.history import History
 from contextual_lqr.deployment.task import Task
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
@@ -31,49 +32,10 @@ from contextual_lqr.lqr.target_cost import TargetCost
 
 LONGEST_HORIZON = 1_000_000
 RUN = 100  # states of a run, where one is asked for and the task has no horizon
-_LEARNING = (
-    *("states", "inputs", "contexts", "context_map", "noise_level", "regularisation", "scales"),
+_LEARNING = tuple(
+    ["states", "inputs", "contexts", "context_map", "noise_level", "regularisation", "scales"]
 )
 _TASK = ("horizon", "start", "Q", "R", "final_Q", "targets", "set_point", "integral", "angles")
-
-
-AUTO = "auto"
-
-
-@dataclass(frozen=True)
-class History:
-    """How many outputs and inputs the state is made of, and how late inputs act.
-
-    Past ones are `spacing` samples apart, above 1 as means that fade. `auto` is what of this the
-    logs are to tell: "history", "spacing", "delay". Until then it is provisional.
-    """
-
-    outputs: int
-    input_history: int
-    delay: int
-    auto: tuple[str, ...] = ()
-    inputs_given: bool = False  # whether input_history was written down, and stays
-    spacing: float = 1.0
-
-    def __str__(self) -> str:
-        outputs = "as many as the logs ask for" if "history" in self.auto else str(self.outputs)
-        delay = "found in the logs" if "delay" in self.auto else str(self.delay)
-        apart = "" if self.spacing == 1 else f", {self.spacing:g} samples apart"
-        return f"history {outputs}{apart}, delay {delay}"
-
-    @property
-    def reach(self) -> int:
-        """How many steps pass before there is a whole history."""
-        late = self.delay + forgotten_after(self.input_history - 1, self.spacing)
-        return max(forgotten_after(self.outputs - 1, self.spacing), late)
-
-    def found(self, outputs: int, delay: int, spacing: float) -> History:
-        """With what the logs have told in the place of what was left to them."""
-        n = outputs if "history" in self.auto else self.outputs
-        late = delay if "delay" in self.auto else self.delay
-        apart = spacing if "spacing" in self.auto else self.spacing
-        r = self.input_history if self.inputs_given else n
-        return History(n, r, late, spacing=apart)
 
 
 @dataclass(frozen=True)
@@ -166,7 +128,7 @@ class FleetDescription:
         history: History | None = None,
     ) -> FleetDescription:
         """Read a description from text; `targets`, `horizon`, `history` replace those it names."""
-        from contextual_lqr.data.fleet_file import FleetFile  # which makes descriptions
+        from contextual_lqr.data.fleet_toml.fleet_file import FleetFile  # which makes descriptions
 
         file = FleetFile(text, name, folder or Path(), targets)
         return file.description(horizon, history)

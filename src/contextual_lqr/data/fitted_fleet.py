@@ -15,11 +15,12 @@ from numpy.typing import ArrayLike
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.checks import require
-from contextual_lqr.data.description import FleetDescription, History
+from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.designing import controller_for, design_many, hedge_of
+from contextual_lqr.data.histories.history import History
 from contextual_lqr.data.misfit import MisfitReport
 from contextual_lqr.data.screening import LogReport, joined_ranges
-from contextual_lqr.data.table import KINDS
+from contextual_lqr.data.tables.table import KINDS
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import FormatError, InputError

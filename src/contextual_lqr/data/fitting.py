@@ -16,15 +16,15 @@ from pathlib import Path
 
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.evidence import Digests
+from contextual_lqr.belief.evidence.digests import Digests
 from contextual_lqr.checks import require
 from contextual_lqr.data.collector import Collector
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.fitted_fleet import FittedFleet, PathLike
-from contextual_lqr.data.history_choice import HistoryChoice, choose_history
+from contextual_lqr.data.histories.history_choice import HistoryChoice, choose_history
+from contextual_lqr.data.histories.sampled_runs import sampled_runs
 from contextual_lqr.data.learning import Learning
 from contextual_lqr.data.misfit import MisfitReport, find_misfits
-from contextual_lqr.data.sampled_runs import sampled_runs
 from contextual_lqr.data.screening import LogReport, Quarantine, joined_ranges
 from contextual_lqr.data.sources import Part, cut_in_parts, find_sources
 from contextual_lqr.errors import InputError

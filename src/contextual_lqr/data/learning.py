@@ -19,14 +19,14 @@ from jaxtyping import Bool, Int64, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.evidence import LIMIT, Digests, stretch_digests
-from contextual_lqr.belief.key_table import KeyTable
+from contextual_lqr.belief.evidence.digests import LIMIT, Digests, stretch_digests
+from contextual_lqr.belief.machines.key_table import KeyTable
 from contextual_lqr.checks import require
-from contextual_lqr.data.copies import SeenRows, copied_runs, long_runs
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.lagged import joined, teach_histories
+from contextual_lqr.data.histories.lagged import joined, teach_histories
 from contextual_lqr.data.screening import PLACES, BadRows, LogReport
 from contextual_lqr.data.sources import Part
+from contextual_lqr.data.tables.copies import SeenRows, copied_runs, long_runs
 from contextual_lqr.data.transitions import LogReader, Transitions
 
 _MET = 1 << 19  # stretches of a part, the first rows of which are all remembered

@@ -17,7 +17,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
-from contextual_lqr.belief.machine_factors import machine_posterior
+from contextual_lqr.belief.machines.machine_factors import machine_posterior
 from contextual_lqr.certificates.backtest import hedged_policy, relative_excess
 from contextual_lqr.context import Dynamics
 from contextual_lqr.data.context_search import least_context

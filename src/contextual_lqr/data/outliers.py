@@ -1,8 +1,8 @@
 """Machines that are extreme among machines that differ anyway: the test of the misfit alarm.
 
-What a machine has shown, R_i and F_i (`belief/machine_factors.py`), is held against what the others
-say of it: row r of its [A, B] has the mean m and the covariance C, their deviations S_r from the
-law included. So
+What a machine has shown, R_i and F_i (`belief/machines/machine_factors.py`), is held against what
+the others say of it: row r of its [A, B] has the mean m and the covariance C, their deviations S_r
+from the law included. So
 
     δ = ‖L⁻¹ (F_i[:, r] - R_i m) / σ‖²,   L Lᵀ = I + R_i C R_iᵀ / σ²,   δ / q ~ F(q, ν)
 
@@ -34,14 +34,14 @@ from numpy import ndarray as Array
 from scipy.special import fdtrc
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.machine_factors import (
+from contextual_lqr.belief.machines.machine_factors import (
     Belief,
     data_factor,
     fleet_belief,
     solve_lower,
 )
-from contextual_lqr.belief.machine_rows import MachineFactors
-from contextual_lqr.belief.population import Population
+from contextual_lqr.belief.machines.machine_rows import MachineFactors
+from contextual_lqr.belief.machines.population import Population
 
 _CORE = 0.75  # of the machines, that agree best
 _USUAL = 0.01  # a machine whose own p-value is above is let in

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Bool, Int, Num, UInt64
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.episodes import Names, RowLabels
-from contextual_lqr.belief.evidence import text_hashes
-from contextual_lqr.belief.key_table import KeyTable
+from contextual_lqr.belief.evidence.digests import text_hashes
+from contextual_lqr.belief.evidence.episodes import Names, RowLabels
+from contextual_lqr.belief.machines.key_table import KeyTable
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.screening import BadRows
 from contextual_lqr.errors import InputError

@@ -13,16 +13,16 @@ from typing import IO, TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.data.clock import NOT_RISING, TOO_EARLY
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.table_report import TableReport
+from contextual_lqr.data.tables.clock import NOT_RISING, TOO_EARLY
+from contextual_lqr.data.tables.table_report import TableReport
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import open_beside, reporting
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from contextual_lqr.data.history_choice import HistoryChoice
+    from contextual_lqr.data.histories.history_choice import HistoryChoice
 
 PLACES = 5  # how many are named for each kind of fault
 

@@ -25,9 +25,14 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
-from contextual_lqr.data.log_table import log_frames, require_plain, sorted_rows, wanted_columns
-from contextual_lqr.data.table import KINDS, headings_of, kind_of, opened
-from contextual_lqr.data.table_report import TableReport
+from contextual_lqr.data.tables.log_table import (
+    log_frames,
+    require_plain,
+    sorted_rows,
+    wanted_columns,
+)
+from contextual_lqr.data.tables.table import KINDS, headings_of, kind_of, opened
+from contextual_lqr.data.tables.table_report import TableReport
 from contextual_lqr.errors import InputError, MissingExtraError
 from contextual_lqr.files import require_regular
 

@@ -18,8 +18,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.experiment_design import unexcited_directions
-from contextual_lqr.certificates.finding import Finding
-from contextual_lqr.certificates.unmodelled import findings_of
+from contextual_lqr.certificates.model_tests.finding import Finding
+from contextual_lqr.certificates.model_tests.unmodelled import findings_of
 from contextual_lqr.context import Dynamics
 from contextual_lqr.data.contradictions import contradicted
 from contextual_lqr.data.description import FleetDescription

@@ -30,8 +30,8 @@ from jaxtyping import Bool, Int, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.episodes import Names
-from contextual_lqr.belief.evidence import row_hashes
+from contextual_lqr.belief.evidence.digests import row_hashes
+from contextual_lqr.belief.evidence.episodes import Names
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.rows import LabelBook, Labels, Rows
 from contextual_lqr.data.screening import (

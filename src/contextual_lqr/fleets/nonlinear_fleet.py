@@ -17,8 +17,8 @@ from contextual_lqr.lqr.target_cost import TargetCost
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning import Strategy
 from contextual_lqr.planning.agent import Agent
-from contextual_lqr.planning.path_strategies import ATTEMPTS
-from contextual_lqr.planning.trajectory import solve_trajectory
+from contextual_lqr.planning.paths.path_strategies import ATTEMPTS
+from contextual_lqr.planning.paths.trajectory import solve_trajectory
 
 _Rule = Callable[[int, Array], Array]
 

@@ -161,7 +161,7 @@ def update_triangles(
     range of a double.
 
     With `steps`, the number of each row in its episode, the columns are y, so many `moves`, and x',
-    and the triangles are those of `belief/lagged_steps.py`.
+    and the triangles are those of `belief/machines/lagged_steps.py`.
     """
     used = np.empty(len(ends), np.int64)
     native.update_triangles(columns, rows, ends, limit, packed, at, used, steps, moves)

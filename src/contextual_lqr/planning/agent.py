@@ -49,7 +49,7 @@ from contextual_lqr.planning.agent_file import (
 from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.planning.incumbent import Incumbent, as_incumbent, incumbent_policy
 from contextual_lqr.planning.natural_scales import natural_scales
-from contextual_lqr.planning.path_strategies import planned_path
+from contextual_lqr.planning.paths.path_strategies import planned_path
 from contextual_lqr.planning.plan import Plan, planned
 from contextual_lqr.planning.region import OpenRegion, Region, as_region
 

@@ -22,7 +22,7 @@ from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, ModelUncertai
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
 from contextual_lqr.planning.incumbent import gentle_dither
 from contextual_lqr.planning.least_regret import least_regret
-from contextual_lqr.planning.path_strategies import cautious_path, next_input
+from contextual_lqr.planning.paths.path_strategies import cautious_path, next_input
 from contextual_lqr.planning.problem import Choice, PlanningProblem
 
 _LARGEST = float(np.finfo(float).max)

@@ -9,7 +9,7 @@ import numpy as np
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.checks import require
 from contextual_lqr.lqr.solve import solve
-from contextual_lqr.planning.path_strategies import certain_path
+from contextual_lqr.planning.paths.path_strategies import certain_path
 from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisodes
 
 

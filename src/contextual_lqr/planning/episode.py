@@ -11,7 +11,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.episodes import alone, encoded
+from contextual_lqr.belief.evidence.episodes import alone, encoded
 from contextual_lqr.belief.own_rows import OwnRows
 from contextual_lqr.checks import as_numbers, frozen, require
 from contextual_lqr.lqr.problem import LinearPolicy, Trajectory

@@ -14,10 +14,10 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.bounds.cost_search import PlausibleMachines, triangles_of
+from contextual_lqr.belief.bounds.lagrangian_bounds import lower_bounds
 from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet
-from contextual_lqr.belief.cost_search import PlausibleMachines, triangles_of
 from contextual_lqr.belief.factors import solve_triangle
-from contextual_lqr.belief.lagrangian_bounds import lower_bounds
 from contextual_lqr.checks import require
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.solve import cost_and_gradient, optimal_cost, solve

@@ -30,7 +30,7 @@ from numpy.typing import ArrayLike
 from scipy.special import fdtrc
 
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.episodes import episode_rows
+from contextual_lqr.belief.evidence.episodes import episode_rows
 from contextual_lqr.belief.factors import triangle
 from contextual_lqr.belief.regression import factor_of
 from contextual_lqr.checks import as_numbers, require, shown

@@ -10,7 +10,7 @@ from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import as_system
 from contextual_lqr.checks import require
 from contextual_lqr.lqr.solve import solve
-from contextual_lqr.planning.path_strategies import drawn_path
+from contextual_lqr.planning.paths.path_strategies import drawn_path
 from contextual_lqr.planning.problem import Choice, PlanningProblem, PlansEpisodes
 
 

@@ -1,0 +1,1 @@
+"""Data on their way into a belief: episodes and rows, each counted once."""

@@ -1,0 +1,112 @@
+"""Whether actuators do what they are asked: one coefficient for an input of all machines.
+
+A fault of an actuator acts as its input does, through the machine's own column of B,
+
+    x' = M y + B_j γ f(u_j) + w        z_r ~ B_rj f(u_j), all states r and machines at once
+
+with f one of
+
+    signs    sign u         dry friction, a dead zone
+    squares  u |u|          it saturates
+    sizes    |u|            it is stronger one way
+    offset   1
+    steps    t u            it fades within an episode
+    turns    sign (u - u⁻)  it has play
+
+A single unknown for each input and f, whatever the masses of the machines: this finds what tests of
+each state cannot, and what it does not find it bounds: γ and its deviation, from eight machines on
+the larger of that by all rows and that by the spread of machines, are an upper limit of |γ| with
+95 %. That is counted even where nothing is found (faulty_runs.py). Inputs that act late have tests
+of their own: a step before may be part of the law, as in a history.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+from scipy.special import fdtrc, stdtrit
+
+from contextual_lqr.certificates.model_tests.explained import ROBUST_FROM, blocks
+from contextual_lqr.certificates.model_tests.finding import CURVED, Finding, Names
+
+WAYS = ("signs", "squares", "sizes", "offset", "steps", "turns")
+_LIMIT = 0.975  # of Student's t: |γ| is below with 95 %
+
+
+def actuators(
+    T: Float[Array, "n k k"],
+    size: Float[Array, " k"],
+    B: Float[Array, "n d m"],
+    z: Float[Array, "n k d"],
+    deviations: Float[Array, "n d"],
+    without: Callable[[Array], Array],
+    free: float,
+    names: Names,
+) -> Iterator[Finding]:
+    """What each f explains for each input.
+
+    T are factors, their columns divided by `size`; B in the same units; z what the law leaves, of
+    these deviations (0 where there is no noise, or nothing to learn); `without` leaves the same of
+    columns (n, k, d). `free` are the degrees of freedom of a state.
+    """
+    d, m = B.shape[1:]
+    weights = np.where(deviations > 0, 1 / np.where(deviations > 0, deviations, 1.0), 0.0)
+    w = z * weights[:, None]
+    total = float(np.square(w).sum())
+    told = int((np.square(w).sum((1, 2)) > 0).sum())
+    rows = free * int((weights > 0).any(0).sum())
+    if total == 0 or rows <= 1 or told < 2:
+        return
+    noise = total / rows
+    by_machine = told >= ROBUST_FROM  # fewer do not show how they spread
+    degrees = told - 1 if by_machine else rows - 1
+    quantile = float(stdtrit(degrees, _LIMIT))
+    for way, places in _columns(d + m, d).items():
+        for j, place in enumerate(places):
+            f = T[..., place]
+            C = without(f[..., None] * B[:, None, :, j]) * weights[:, None]
+            length = float(np.square(C).sum())
+            acts = np.square(f[..., None] * B[:, None, :, j] * weights[:, None]).sum()
+            if length <= 1e-14 * acts or length == 0:
+                continue  # no log can tell it from the law
+            gamma = float((C * w).sum()) / length
+            variance = noise / length
+            if by_machine:  # what γ leaves of their slopes, whatever the noise is like
+                slopes = (C * (w - gamma * C)).sum((1, 2))
+                variance = max(variance, float(np.square(slopes).sum()) / length**2)
+            p_value = float(fdtrc(1, degrees, gamma**2 / variance))
+            unit = size[d + j] / size[place]
+            rate, limit = gamma * unit, (abs(gamma) + quantile * np.sqrt(variance)) * unit
+            p_value = min(p_value * len(WAYS) * m, 1.0)
+            said, most = ("", abs(rate)) if p_value <= CURVED else (_NOT_EXCLUDED, limit)
+            sentence = said + _SENTENCES[way].format(names.inputs[j], most)
+            state = int(np.square(C).sum((0, 1)).argmax())
+            effect = gamma**2 * length / total
+            one = Finding("actuator", p_value, effect, 0.0, state, d + j, sentence)
+            yield replace(one, way=way, limit=limit)
+
+
+def _columns(y: int, d: int) -> dict[str, list[int]]:
+    """Where f(u_j) stands for each input j."""
+    _, _, signs, squares, sizes, steps, turns, _ = blocks(y, d)
+    places = {
+        way: list(range(part.start + d, part.start + y))
+        for way, part in zip(WAYS, (signs, squares, sizes, sizes, steps), strict=False)
+    }
+    places["offset"] = [sizes.stop - 1] * (y - d)
+    return places | {"turns": list(range(turns.start, turns.stop))}
+
+
+_NOT_EXCLUDED = "the logs do not exclude that "
+_SENTENCES = {
+    "signs": "{} loses {:.2g} to friction or a dead zone",
+    "squares": "{} is not linear, as where actuators saturate or springs harden",
+    "sizes": "{} is {:.2g} stronger one way than the other",
+    "offset": "{} is off by {:.2g}",
+    "steps": "{} changes by {:.2g} of it with every step of an episode",
+    "turns": "{} has a play of twice {:.2g}",
+}

@@ -1,0 +1,72 @@
+"""What a fault of an actuator costs along the expected run: the run is played again with it.
+
+Instead of u the actuator of input j gives u + γ f(u), as in actuators.py. To first order in γ the
+run x̄, ū is then off by z, v with
+
+    z_{t+1} = (A + B K) z_t + B_j γ f(ū_j),  z_0 = 0,  v = K z
+
+which costs Σ zᵀQz + vᵀRv + 2zᵀNv, and twice what z, v have in common with the run: the part that
+is in step with it. A fault that was found costs both; one that is merely not excluded costs the
+former, of the second order, since a run may as well be cheaper by the latter. Where noise drives
+the run, ū is a root mean square, with the sign of the mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from jaxtyping import Float
+from numpy import ndarray as Array
+
+from contextual_lqr.certificates.model_tests.finding import Finding
+from contextual_lqr.lqr.dynamics import Dynamics
+from contextual_lqr.lqr.moments import step_moments
+from contextual_lqr.lqr.problem import QuadraticCost
+
+
+def faulty_runs(
+    faults: Sequence[Finding],
+    system: Dynamics,
+    gains: Float[Array, "n steps m d"],
+    cost: QuadraticCost,
+    start: Float[Array, " d"],
+) -> Float[Array, "k n"]:
+    """What each of k faults costs n machines under their gains."""
+    n, d, k = len(gains), gains.shape[-1], len(faults)
+    inputs = [one.regressor - d for one in faults if one.regressor is not None]
+    limits = np.array([one.limit for one in faults])
+    M = np.concatenate((system.A, system.B), -1)
+    noise = np.asarray(system.noise).reshape(-1, d, d)[0]
+    moments = step_moments(M, noise, gains, start)
+    x, Z = np.broadcast_to(start, (n, d)), np.zeros((n, d, k))
+    own, shared, before = np.zeros((n, k)), np.zeros((n, k)), None
+    for t, moment in enumerate(moments):
+        K = gains[:, t]
+        u, V = (K @ x[..., None])[..., 0], K @ Z
+        size = np.sqrt(np.diagonal(moment, axis1=1, axis2=2)[:, d:])
+        usual = np.where(u < 0, -size, size)
+        before = usual if before is None else before
+        Q, R, N = cost.Q[t], cost.R[t], None if cost.N is None else cost.N[t]
+        own += (Z * (Q @ Z)).sum(1) + (V * (R @ V)).sum(1)
+        shared += ((x @ Q)[:, None] @ Z + (u @ R)[:, None] @ V)[:, 0]
+        if N is not None:
+            own += 2 * (Z * (N @ V)).sum(1)
+            shared += ((x @ N)[:, None] @ V + (u @ N.T)[:, None] @ Z)[:, 0]
+        A, B = system.at(t)
+        done = {
+            "signs": np.sign(usual),
+            "squares": usual * size,
+            "sizes": size,
+            "offset": np.ones_like(usual),
+            "steps": t * usual,
+            "turns": np.sign(usual - before),
+        }
+        instead = np.stack([done[one.way][:, j] for one, j in zip(faults, inputs, strict=True)], -1)
+        Z = A @ Z + B @ V + B[..., inputs] * (limits * instead)[:, None]
+        x, before = (A @ x[..., None] + B @ u[..., None])[..., 0], usual
+    own += (Z * (cost.Q[-1] @ Z)).sum(1)
+    shared += ((x @ cost.Q[-1])[:, None] @ Z)[:, 0]
+    found = np.array([one.found for one in faults])
+    total = own + 2 * np.abs(shared) * found
+    return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf).T

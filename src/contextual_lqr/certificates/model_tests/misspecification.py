@@ -1,0 +1,224 @@
+"""Whether a fleet's data contradict the model, and in what: pooled tests over its machines.
+
+The model says x' = M y + w with y = [x; u], noise w that remembers nothing, and M = Θ G(context)
+for every machine. All that the tests need of a machine is one triangular factor T, of the columns
+
+    [ Y   Y⁻   sign Y   Y |Y|   |Y|   1   tY   sign (U - U⁻)   X' ]
+      y   y      y        y      y    1   y          m         d
+
+    Y the steps y, Y⁻ the steps before them (itself at the start of an episode), t the number of the
+    step in its episode, X' the next states
+
+whatever the rows, because sums of squares of residuals are lengths of its columns, made orthogonal
+to one another.
+
+    whiteness   z ~ M y⁻: the residual z of X' on Y, against the residual of the step before,
+                x - M y⁻, of which the part not in Y is that of -M y⁻
+    omission    z ~ Y⁻: whether the step before says anything that the step itself does not
+    linearity   z ~ sign Y: dry friction, a dead zone; z ~ Y |Y|: actuators that saturate, springs
+                that harden, drag; z ~ [|Y|, 1]: what is not the same both ways, and offsets;
+                z ~ tY: what changes within an episode
+    actuators   the same of an input, acting through each machine's own B (actuators.py)
+    one law     X' ~ Y for each machine, against one Θ for all
+    known rows  a row of Θ that was given, against one that is fitted
+
+The first four are within machines, each with a law of its own: machines that differ do not trigger
+them. Of linearity, see linearity.py. What whiteness and omission explain in a machine is held
+against that machine's own noise, by Fisher's F; the χ² that are as improbable are added up over
+machines, with their degrees of freedom. So machines may differ in noise. From eight machines on,
+the twentieth of them that says most, one at least, is left out of the sum, and what is left out by
+chance is allowed for: odd machines are for the misfit alarm to name, and heavy tails make few false
+findings. Measured on 800 fleets of 2 to 200 machines, at 1 %: whiteness 0.9, omission 1.0 and one
+law 1.4 % with Gaussian noise; 2.6, 1.9 and 3.1 % with Student's t of three degrees.
+
+A coefficient for each machine, not one for all, because the latter is biased by one over the number
+of rows (Nickell, "Biases in dynamic models with fixed effects", 1981), and many short episodes
+would make a finding of that bias. p-values are Bonferroni's over the rows of [A, B], and over the
+four tests of linearity. A column in other units is the same column: no test depends on them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from jaxtyping import Float, Int64
+from numpy import ndarray as Array
+from numpy.typing import ArrayLike
+from scipy.special import fdtrc
+
+from contextual_lqr.belief.machines.lagged_steps import lagged_size
+from contextual_lqr.certificates.model_tests.actuators import actuators
+from contextual_lqr.certificates.model_tests.explained import (
+    SAME,
+    Addition,
+    Explained,
+    Law,
+    apart,
+    explained,
+    p_values,
+)
+from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Names
+from contextual_lqr.certificates.model_tests.linearity import PRIOR, Usual, linearity
+from contextual_lqr.certificates.model_tests.shared_coefficients import (
+    by_state,
+    effect_of,
+    mean_is_zero,
+)
+from contextual_lqr.checks import require
+
+
+def misspecification(
+    factors: Float[Array, "n k k"],
+    counts: Int64[Array, " n"],
+    matrices: Float[Array, "n p y"],
+    d: int,
+    *,
+    known: Mapping[int, ArrayLike] | None = None,
+    states: Sequence[str] | None = None,
+    inputs: Sequence[str] | None = None,
+    level: float = LEVEL,
+) -> list[Finding]:
+    """What the pooled tests find at this level, the most significant first.
+
+    For each machine its factor T (of the rows that `MachineStore` keeps; any R of a QR), how many
+    rows went into it, and its context matrix G; d is the number of states. `known` are the rows of
+    Θ that were given; names are for the sentences.
+    """
+    n, k, _ = factors.shape
+    y = matrices.shape[-1]
+    require(
+        len(matrices) == n and len(counts) == n and 0 < d < y and k == lagged_size(y, d),
+        f"there are {n} factors of {k} columns, but {len(counts)} counts, and context matrices "
+        f"of shape {matrices.shape}: a factor has the columns of lagged_rows",
+    )
+    if not n or not factors.any():
+        return []
+    # Any units: every column is divided by its size over the fleet.
+    size = np.abs(factors).max((0, 1))
+    size[:y] = size[y : 2 * y] = np.maximum(size[:y], size[y : 2 * y])
+    size = np.where(size > 0, size, 1.0)
+    T, G = factors / size, matrices * size[:y]
+    given = {i: np.asarray(row, float) / size[i - d] for i, row in (known or {}).items()}
+    law = Law.fitted(T, G, d)
+    found = explained(T, np.asarray(counts), law.M)
+    names = Names(
+        tuple(states or [f"state {i + 1}" for i in range(d)]),
+        tuple(inputs or [f"input {j + 1}" for j in range(y - d)]),
+    )
+    findings = [
+        *_whiteness(found, names),
+        *_omission(found, names),
+        *linearity(found, names, Usual.of(factors, counts, y, d)),
+        *_actuators(T, size, found, law, names),
+        *_one_law(found, law, names),
+        *(_known_row(i, given[i], T, G, found, law, names) for i in sorted(given)),
+    ]
+    findings = [replace(f, size=f.size * size[f.state - d]) for f in findings if f.p_value <= level]
+    return sorted(findings, key=lambda f: f.p_value)
+
+
+def _share(part: Array, q: Array, found: Explained, r: int) -> tuple[float, float]:
+    """The share of state r's residual variance explained, beyond chance: 1 - s₁² / s₀².
+
+    And the root of that part of the variance.
+    """
+    left, free = found.left[:, r].sum(), float(found.free.sum())
+    return effect_of(part.sum(), float(q.sum()), left, free)
+
+
+def _whiteness(found: Explained, names: Names) -> Iterator[Finding]:
+    left, free = found.left - found.lag, found.free[:, None] - found.lag_rank
+    _, p = p_values(found.lag, found.lag_rank, left, free)
+    for r, p_value in by_state(p, ~found.exact):
+        effect, size = _share(found.lag[:, r], found.lag_rank[:, r], found, r)
+        sentence = (
+            f"successive errors are correlated: {effect:.0%} of the error in {names.states[r]} "
+            "could be foretold from the error before"
+        )
+        yield Finding("correlated errors", p_value, effect, size, r, None, sentence)
+
+
+def _added(more: Addition, found: Explained) -> Iterator[tuple[int, float, float, float]]:
+    """For each state the p-value of more columns, the share they explain, and its size."""
+    rank = more.rank[:, None]
+    _, p = p_values(more.all, rank, found.left - more.all, found.free[:, None] - rank)
+    for r, p_value in by_state(p, ~found.exact):
+        yield r, p_value, *_share(more.all[:, r], more.rank, found, r)
+
+
+def _omission(found: Explained, names: Names) -> Iterator[Finding]:
+    before, d = found.before, len(names.states)
+    for r, p_value, effect, size in _added(before, found):
+        # Which column of the step before explains most by itself, and does it more than the error?
+        best, most = before.best(r)
+        by_error = found.lag[:, r].sum() / max(int(found.lag_rank[:, r].sum()), 1)
+        if best >= d and most > by_error:
+            effect, _ = _share(before.single[:, best, r], before.single_rank[:, best], found, r)
+            sentence = (
+                f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in "
+                f"{names.states[r]} goes back to what it was a step before"
+            )
+            yield Finding("late input", p_value, effect, size, r, best, sentence)
+            continue
+        sentence = (
+            f"the step before explains {effect:.0%} of the error in {names.states[r]}: a state is "
+            "missing, or measured with error"
+        )
+        late = before.nearly_as_good(r, slice(d, None))
+        yield Finding("memory", p_value, effect, size, r, best, sentence, late)
+
+
+def _actuators(T: Array, size: Array, found: Explained, law: Law, names: Names) -> list[Finding]:
+    d = len(names.states)
+    free = np.where((found.left > 0).any(1), found.free, 0)[:, None]  # of those that say anything
+    noise = np.where(found.exact, 0.0, found.left.sum(0) / max(int(free.sum()), 1))
+    own = (found.left + PRIOR * noise) / (free + PRIOR) * ~found.exact * (free > 0)
+    rest = partial(apart, found.Q)
+    B = law.M[..., d:]
+    return list(actuators(T, size, B, found.z, np.sqrt(own), rest, float(free.sum()), names))
+
+
+def _one_law(found: Explained, law: Law, names: Names) -> Iterator[Finding]:
+    # Θ was fitted to these: its unknowns are taken from all machines alike.
+    total = found.rank.sum()
+    ranks = found.rank[:, None] * max(1 - law.rank / max(total, 1), 0.0)
+    F, p = p_values(found.deviation, ranks, found.left, found.free[:, None])
+    # Without noise, what differs by more than rounding differs.
+    differs = found.deviation.sum(0) > SAME**2 * found.size.sum(0)
+    enough = total > law.rank
+    p = np.where(found.exact & enough, np.where(differs, 0.0, 1.0), p)
+    F = np.where(found.exact, np.where(differs, np.inf, 1.0), F)
+    for r, p_value in by_state(p, ~found.exact | differs):
+        by = "" if not np.isfinite(F[r]) else f", {F[r]:.2g} times what noise alone would do"
+        sentence = f"machines differ in {names.states[r]} by more than their contexts explain{by}"
+        size = float(np.sqrt(found.deviation[:, r].sum() / max(found.rows.sum(), 1)))
+        yield Finding("machines differ", p_value, float(F[r]), size, r, None, sentence)
+
+
+def _known_row(
+    r: int, row: Array, T: Array, G: Array, found: Explained, law: Law, names: Names
+) -> Finding:
+    y = G.shape[-1]
+    Y, after = T[..., :y], T[..., r - len(names.states)]
+    given, fitted = (after - np.einsum("nij,nj->ni", Y, M) for M in (row @ G, law.M[:, r]))
+    off, least = (given**2).sum(), (fitted**2).sum()
+    gain = max(off - least, 0.0)
+    p_value = 1.0 if gain <= SAME**2 * found.size[:, r].sum() else 0.0
+    free = int((found.rows - found.rank).clip(0).sum() + found.rank.sum()) - law.rank
+    if p_value == 0 and free > 0 and law.rank and not found.exact[r]:
+        p_value = float(fdtrc(law.rank, free, gain / law.rank / (least / free)))
+    # Machines that differ make a fitted row stray further than noise does. Hotelling's T² asks
+    # whether the slopes Zᵀ(x' - Z θ) of the machines have mean zero, whatever their spread. Few
+    # machines cannot tell: there it is for the known row to be that of every machine.
+    slopes = np.einsum("npj,nij,ni->np", G, Y, given)
+    p_value = max(p_value, mean_is_zero(slopes))
+    effect = gain / off if off > 0 else 0.0
+    size = float(np.sqrt(gain / max(found.rows.sum(), 1)))
+    sentence = (
+        f"the known row of {names.states[r]} is contradicted: a fitted one would explain "
+        f"{effect:.0%} of what it leaves"
+    )
+    return Finding("known row", p_value, float(effect), size, r, None, sentence)

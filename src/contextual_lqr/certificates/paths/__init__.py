@@ -1,0 +1,1 @@
+"""Certificates of planned paths, for machines that are not linear."""

@@ -1,0 +1,175 @@
+"""Steps from time stamps.
+
+Rows of one episode (or, without a column of episodes, of one machine) follow one another if they
+are about a period apart:
+
+    ahead = (time - time of the row before) / period
+    ahead < 1/2          the row is bad: too early; ahead <= 0: its time does not rise
+    1/2 <= ahead < 3/2   the next step, whatever the jitter, which is reported
+    3/2 <= ahead         a gap: steps are missing. Without a column of episodes a new one begins
+
+Without that column, time that falls back to where an episode began, or before, begins another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.tables.table_report import TimeReport
+from contextual_lqr.data.tables.time_stamps import TimeStamps
+from contextual_lqr.errors import InputError
+
+if TYPE_CHECKING:
+    import polars as pl
+
+NOT_RISING, TOO_EARLY = -1, -2  # instead of a step
+_ENOUGH = 8  # intervals, to tell what is usual
+
+
+@dataclass
+class _Series:
+    """Where the rows of one episode, or machine, have come to."""
+
+    start: float = math.nan  # of the present run
+    last: float = math.nan
+    step: int = 0
+    run: int = 0
+
+
+class Clock:
+    """Gives the frames of one log their steps, one frame after the other."""
+
+    def __init__(self, description: FleetDescription, log: str, report: TimeReport) -> None:
+        self._about, self._log, self._report = description, log, report
+        self._stamps = TimeStamps(log, description.layout.time or "")
+        self._series: dict[object, _Series] = {}
+        self._rows, self._looked = 0, False
+
+    def frames(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        """The same rows, with `episode` and `step`."""
+        for frame in frames:
+            if len(frame):
+                yield self._timed(frame)
+                self._rows += len(frame)
+
+    def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
+        import polars as pl
+
+        time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
+        steps, runs = np.full(len(frame), np.nan), np.zeros(len(frame), np.int64)
+        named = "episode" in frame.columns
+        for key, at in series_of(frame):
+            at = at[np.isfinite(time[at]) & np.isfinite(period[at])]
+            if len(at):
+                series = self._series.setdefault(key, _Series())
+                self._look(time[at], period[at])
+                count = self._count
+                if (np.diff(time[at], prepend=series.last) <= 0).any():
+                    count = self._count_each
+                steps[at], runs[at] = count(time[at], period[at], series, named, at)
+        columns = [pl.Series("step", steps).fill_nan(None).cast(pl.Int64)]
+        if not named:
+            columns.append(run_labels(frame, runs))
+        return frame.with_columns(columns)
+
+    def _count(
+        self, time: Array, period: Array, series: _Series, named: bool, at: Array
+    ) -> tuple[Array, Array]:
+        """Steps, and numbers of runs, of rows whose time rises; counts what is odd."""
+        ahead = np.diff(time, prepend=series.last) / period
+        if math.isnan(series.last):
+            series.start, ahead[0] = float(time[0]), 1.0
+            series.step -= 1
+        early, gaps = ahead < 0.5, ahead >= 1.5
+        self._report.add(ahead[~early & ~gaps])
+        steps = series.step + np.cumsum(np.where(early, 0, np.floor(ahead + 0.5)))
+        runs = np.full(len(time), series.run)
+        if not named and gaps.any():
+            runs += np.cumsum(gaps)
+            begun = np.maximum.accumulate(np.where(gaps, np.arange(len(gaps)), -1))
+            steps = np.where(begun >= 0, steps - steps[begun], steps)
+            series.start = float(time[begun[-1]])
+            self._count_gaps(at[gaps], ahead[gaps])
+        series.last, series.step, series.run = float(time[-1]), int(steps[-1]), int(runs[-1])
+        return np.where(early, TOO_EARLY, steps), runs
+
+    def _count_each(
+        self, time: Array, period: Array, series: _Series, named: bool, at: Array
+    ) -> tuple[Array, Array]:
+        """The same row by row, where time does not always rise."""
+        steps, runs = np.zeros(len(time)), np.zeros(len(time), np.int64)
+        for i, now in enumerate(time.tolist()):
+            if not now <= series.last:
+                some = slice(i, i + 1)
+                found = self._count(time[some], period[some], series, named, at[some])
+                steps[some], runs[some] = found
+                continue
+            steps[i] = NOT_RISING
+            if not named and now <= series.start:
+                self._report.restarts += 1
+                steps[i], series.run, series.step = 0, series.run + 1, 0
+                series.start = series.last = now
+            runs[i] = series.run
+        return steps, runs
+
+    def _count_gaps(self, rows: Array, ahead: Array) -> None:
+        for row, gap in zip(rows.tolist(), ahead.tolist(), strict=True):
+            where = f"{self._log}, row {self._rows + row + 1}"
+            self._report.gap(f"{where}: {gap:,.3g} periods after the row before")
+
+    def _look(self, time: Array, period: Array) -> None:
+        """Refuse a period that is not that of the rows, once there are enough of them."""
+        if not self._looked and len(time) > _ENOUGH:
+            self._looked = True
+            require_period(self._log, time, period, resample=False)
+
+
+def require_period(log: str, time: Array, period: Array, *, resample: bool) -> None:
+    """Refuse a period that is not that of the rows; a longer one may be resampled to."""
+    usual = float(np.median(np.diff(time) / period[1:]))
+    if usual >= 1.5 or (0 < usual < 0.5 and not resample):
+        remedy = ", or say resample = true" if usual < 0.5 else ""
+        apart = f"rows are {usual * period[1]:.3g} s apart, but the period is {period[1]:.3g} s"
+        raise InputError(f"{log}: {apart}: correct period in [logs]{remedy}")
+
+
+def series_of(frame: pl.DataFrame) -> Iterator[tuple[object, Array]]:
+    """The rows of each episode, or of each machine where no column names episodes."""
+    keys = [name for name in ("machine", "episode") if name in frame.columns]
+    if not keys:
+        yield (), np.arange(len(frame))
+        return
+    rows = frame.select(keys).with_row_index("\0row")
+    for key, some in rows.group_by(keys, maintain_order=True):
+        yield key, some["\0row"].to_numpy().astype(np.int64)
+
+
+def run_labels(frame: pl.DataFrame, runs: Array) -> pl.Series:
+    """What to call the episodes of machines: by the machine, and the number of the run."""
+    import polars as pl
+
+    labels = pl.Series("episode", runs).cast(pl.String)
+    if "machine" not in frame.columns:
+        return labels
+    return (frame["machine"].cast(pl.String) + " #" + labels).alias("episode")
+
+
+def periods(frame: pl.DataFrame, about: FleetDescription) -> Array:
+    """The period of each row: that of all, or what its context says; NaN if that is none."""
+    import polars as pl
+
+    period = about.layout.period
+    if not isinstance(period, str):
+        assert period is not None  # [logs] time needs it
+        return np.full(len(frame), period)
+    column = frame[period]
+    column = column.str.strip_chars() if column.dtype == pl.String else column
+    found = column.cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
+    return np.where(found > 0, found, np.nan)

@@ -1,0 +1,128 @@
+"""Rows put on the grid start + k period of every stretch without gaps, by straight lines.
+
+An input that is held from row to row has, over the step from a grid point between two rows, the
+mean (1 - w) u + w u', where w is how far the grid point is on the way: the straight line again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.tables.clock import periods, require_period, run_labels, series_of
+from contextual_lqr.data.tables.table_report import TimeReport
+from contextual_lqr.data.tables.time_stamps import TimeStamps
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_ROUNDING = 1e-6  # of a period: a row so little before a grid point is on it
+
+
+@dataclass
+class _Series:
+    """The last row of an episode, or machine, and the grid of its run."""
+
+    last: float = -math.inf
+    row: Array | None = None
+    start: float = 0.0
+    step: int = 0
+    run: int = -1
+
+
+class Resampler:
+    """Puts the rows of one log on the grid, one frame after the other."""
+
+    def __init__(self, description: FleetDescription, log: str, report: TimeReport) -> None:
+        self._about, self._log, self._report = description, log, report
+        self._names = [one.name for one in description.logged]
+        self._stamps = TimeStamps(log, description.layout.time or "")
+        self._series: dict[object, _Series] = {}
+        self._looked = False
+
+    def frames(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
+        """The rows of the grid, with `episode` and `step`."""
+        import polars as pl
+
+        for frame in frames:
+            made = [self._part(frame, key, at) for key, at in series_of(frame)]
+            self._report.rows_read += len(frame)
+            if made:
+                whole = pl.concat(made)
+                self._report.rows_made += len(whole)
+                yield whole
+
+    def _part(self, frame: pl.DataFrame, key: object, at: Array) -> pl.DataFrame:
+        """Those of one series."""
+        import polars as pl
+        from polars import selectors as cs
+
+        frame, series = frame[at], self._series.setdefault(key, _Series())
+        time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
+        known = np.where(np.isfinite(time) & np.isfinite(period), time, -np.inf)
+        rises = known > np.maximum.accumulate(np.append(series.last, known))[:-1]
+        self._report.not_rising += int(np.count_nonzero(~rises))
+        frame, time, period = frame.filter(pl.Series(rises)), time[rises], period[rises]
+        if not self._looked and len(time) > 1:
+            self._looked = True
+            require_period(self._log, time, period, resample=True)
+        values = (
+            frame.with_columns(cs.string().str.strip_chars())
+            .select(pl.col(self._names).cast(pl.Float64, strict=False).fill_null(math.nan))
+            .to_numpy()
+        )
+        named = "episode" in frame.columns
+        rows, steps, runs = (
+            np.concatenate(some)
+            for some in zip(*self._on_grid(time, period, values, series, named), strict=True)
+        )
+        made = pl.DataFrame({"step": steps} | dict(zip(self._names, rows.T, strict=True)))
+        labels = {name: frame[name] for name in ("machine", "episode") if name in frame.columns}
+        made = made.with_columns(
+            pl.lit(label[0] if len(label) else None).cast(label.dtype).alias(name)
+            for name, label in labels.items()
+        )
+        return made if named else made.with_columns(run_labels(made, runs))
+
+    def _on_grid(
+        self, time: Array, period: Array, values: Array, series: _Series, named: bool
+    ) -> Iterator[tuple[Array, Array, Array]]:
+        """Rows after the last one before these, steps and runs."""
+        yield np.empty((0, values.shape[1])), np.empty(0, np.int64), np.empty(0, np.int64)
+        if not len(time):
+            return
+        step = float(period[0])
+        if series.row is not None:
+            time = np.append(series.last, time)
+            values = np.concatenate((series.row[None], values))
+        ahead = np.diff(time) / step
+        self._report.add(ahead[ahead < 1.5])
+        edges = [0, *(np.flatnonzero(ahead >= 1.5) + 1).tolist(), len(time)]
+        for first, (a, b) in enumerate(pairwise(edges)):
+            if first > 0 or series.row is None:
+                if series.run >= 0:
+                    self._report.gap(f"{self._log}: {ahead[a - 1]:,.3g} periods without a row")
+                # A step is left out where an episode goes on after a gap, which splits it.
+                series.step = series.step + 2 if named and series.run >= 0 else 0
+                series.start, series.run = float(time[a]) - series.step * step, series.run + 1
+                yield values[a : a + 1], np.array([series.step]), np.array([series.run])
+            t, v = time[a:b], values[a:b]
+            reached = np.floor((t - series.start) / step + _ROUNDING).astype(np.int64)
+            reached = np.maximum(reached, series.step)
+            new = np.diff(reached)
+            before = np.repeat(np.arange(len(new)), new)
+            k = np.arange(reached[0] + 1, reached[-1] + 1)
+            w = (series.start + k * step - t[before]) / (t[before + 1] - t[before])
+            w = np.clip(w, 0, 1)[:, None]
+            with np.errstate(invalid="ignore"):  # 0 · ∞ is a bad row, too
+                between = v[before] + w * (v[before + 1] - v[before])  # exact where nothing moves
+            yield between, k, np.full(len(k), series.run)
+            series.step = int(reached[-1])
+        series.last, series.row = float(time[-1]), values[-1]

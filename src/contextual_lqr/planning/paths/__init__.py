@@ -1,0 +1,1 @@
+"""Planning for machines that are not linear: paths, by iterative LQR."""

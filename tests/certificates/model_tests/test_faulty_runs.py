@@ -1,0 +1,87 @@
+"""What faults of actuators cost, against runs that have them."""
+
+import numpy as np
+import pytest
+from numpy import ndarray as Array
+from numpy.random import default_rng
+
+from contextual_lqr import LinearSystem, QuadraticCost, solve
+from contextual_lqr.certificates.model_tests.actuators import WAYS
+from contextual_lqr.certificates.model_tests.faulty_runs import faulty_runs
+from contextual_lqr.certificates.model_tests.finding import Finding
+
+N, D, M, STEPS = 3, 3, 2, 9
+
+
+def fault(way: str, limit: float, j: int, p_value: float = 0.0) -> Finding:
+    """An actuator that does this instead."""
+    return Finding("actuator", p_value, 0.1, 0.0, 0, D + j, way, way=way, limit=limit)
+
+
+def task(cross: bool) -> tuple[LinearSystem, QuadraticCost, Array, Array]:
+    """Machines without noise, a cost, their best gains, a start."""
+    rng = default_rng(3)
+    A, B = rng.normal(0, 0.5, (N, D, D)), rng.normal(0, 1, (N, D, M))
+    Q, R = np.tile(np.eye(D), (STEPS + 1, 1, 1)), np.tile(0.5 * np.eye(M), (STEPS, 1, 1))
+    cost = QuadraticCost(Q, R, 0.1 * rng.standard_normal((STEPS, D, M)) if cross else None)
+    system = LinearSystem(A, B, np.zeros((D, D)))
+    return system, cost, solve(system, cost).policy.gains, rng.standard_normal(D)
+
+
+def instead(way: str, u: Array, before: Array, t: int) -> Array:
+    """What the actuator adds to the input."""
+    return {
+        "signs": np.sign(u),
+        "squares": u * np.abs(u),
+        "sizes": np.abs(u),
+        "offset": np.ones_like(u),
+        "steps": t * u,
+        "turns": np.sign(u - before),
+    }[way]
+
+
+def paid(i: int, way: str, rate: float, j: int, cross: bool) -> float:
+    """The cost of a run in which input j adds so much of that."""
+    system, cost, gains, x = task(cross)
+    total, before = 0.0, gains[i, 0] @ x
+    for t in range(STEPS):
+        u = gains[i, t] @ x
+        total += x @ cost.Q[t] @ x + u @ cost.R[t] @ u
+        total += 0.0 if cost.N is None else 2 * x @ cost.N[t] @ u
+        acting = u.copy()
+        acting[j] += rate * instead(way, u, before, t)[j]
+        x, before = system.A[i] @ x + system.B[i] @ acting, u
+    return float(total + x @ cost.Q[-1] @ x)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_small_fault_costs_what_its_run_pays(way: str, cross: bool) -> None:
+    rate, j = 1e-6, 1
+    system, cost, gains, start = task(cross)
+    (found,) = faulty_runs([fault(way, rate, j)], system, gains, cost, start)
+    usual = [paid(i, way, 0.0, j, cross) for i in range(N)]
+    more = [abs(paid(i, way, rate, j, cross) - usual[i]) for i in range(N)]
+    np.testing.assert_allclose(found, more, rtol=1e-3, atol=1e-3 * rate)
+
+
+@pytest.mark.parametrize("cross", [False, True])
+def test_what_is_merely_not_excluded_costs_the_second_order(cross: bool) -> None:
+    """Half of what the run pays with the fault one way and the other, beyond what it pays without.
+
+    An offset is the same whatever the run: there that is exact.
+    """
+    rate, j = 0.3, 0
+    system, cost, gains, start = task(cross)
+    (found,) = faulty_runs([fault("offset", rate, j, 0.5)], system, gains, cost, start)
+    for i in range(N):
+        both = paid(i, "offset", rate, j, cross) + paid(i, "offset", -rate, j, cross)
+        assert found[i] == pytest.approx(both / 2 - paid(i, "offset", 0.0, j, cross), rel=1e-9)
+
+
+def test_where_noise_drives_the_run_it_counts() -> None:
+    system, cost, gains, _ = task(cross=False)
+    noisy = LinearSystem(system.A, system.B, 0.1 * np.eye(D))
+    for start, expected in ((noisy, True), (system, False)):
+        (found,) = faulty_runs([fault("steps", 0.1, 0)], start, gains, cost, np.zeros(D))
+        assert (found > 0).all() == expected
