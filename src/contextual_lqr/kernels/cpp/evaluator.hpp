@@ -4,14 +4,15 @@
 
 #include "program.hpp"
 #include "room.hpp"
+#include "vector.hpp"
 
 namespace KERNEL_TARGET {
 namespace {
 
 class Evaluator {
     const Program program;
-    const int y;                // states and inputs: what derivatives are by
-    Room<double> value, slope;  // (registers,) and (registers, y)
+    const int y, wide;          // states and inputs: what derivatives are by; in whole vectors
+    Room<double> value, slope;  // (registers,) and (registers, wide), 0 beyond y
     Room<char> by;              // (registers, y): what each register depends on
     Room<int> moving;           // the instructions that depend on any
     int moves = 0;
@@ -92,11 +93,12 @@ class Evaluator {
     }
 
   public:
-    Evaluator(const Program &given, int states_and_inputs) : program(given), y(states_and_inputs) {
+    Evaluator(const Program &given, int states_and_inputs)
+        : program(given), y(states_and_inputs), wide((y + 3) / 4 * 4) {
         const int registers = base() + program.length;
-        value.resize(registers), slope.resize(std::size_t(registers) * y);
+        value.resize(registers), slope.resize(std::size_t(registers) * wide);
         by.resize(std::size_t(registers) * y), moving.resize(program.length);
-        for (int i = 0; i < y; ++i) by[i * y + i] = 1, slope[i * y + i] = 1;
+        for (int i = 0; i < y; ++i) by[i * y + i] = 1, slope[i * wide + i] = 1;
         for (int i = 0; i < program.constants; ++i)
             value[program.variables + i] = program.constant[i];
         for (int i = 0; i < program.length; ++i) {
@@ -163,20 +165,19 @@ class Evaluator {
             if (line[0] == POWER && moves_with(second))  // ∂ aᵇ / ∂b
                 local.second = local.value * std::log(value[first]);
             value[own] = local.value;
-            double *mine = &slope[std::size_t(own) * y];
-            const double *left = &slope[std::size_t(first) * y];
-            const double *right = &slope[std::size_t(second) * y];
-            const char *mark = &by[std::size_t(own) * y];
-            for (int j = 0; j < y; ++j)
-                if (mark[j]) mine[j] = local.first * left[j];
-            if (local.second == 0) continue;
-            for (int j = 0; j < y; ++j)
-                if (mark[j]) mine[j] += local.second * right[j];
+            double *mine = &slope[std::size_t(own) * wide];
+            const double *left = &slope[std::size_t(first) * wide];
+            const double *right = &slope[std::size_t(second) * wide];
+            if (local.second == 0)
+                for (int j = 0; j < wide; j += 4) store(mine + j, local.first * load(left + j));
+            else
+                for (int j = 0; j < wide; j += 4)
+                    store(mine + j, local.first * load(left + j) + local.second * load(right + j));
         }
         for (int i = 0; i < program.outputs; ++i) {
             phi[i] = value[program.output[i]];
             for (int j = 0; j < y; ++j)
-                jacobian[i * y + j] = slope[std::size_t(program.output[i]) * y + j];
+                jacobian[i * y + j] = slope[std::size_t(program.output[i]) * wide + j];
         }
     }
 };
