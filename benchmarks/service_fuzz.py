@@ -24,11 +24,12 @@ from numpy.random import default_rng
 
 from contextual_lqr import Study
 from contextual_lqr.fleets import chain
-from contextual_lqr.study.service import Limits
+from contextual_lqr.study.service import Limits, pulse
 from contextual_lqr.study.service.server import listening, server
 from contextual_lqr.study.tokens import Tokens
 
 FLEET = chain(2)
+pulse.LONGEST = 0.5  # seconds that events last, whose end is waited for
 
 
 def described(description: dict[str, Any], fits: bool) -> dict[str, Any]:
@@ -38,8 +39,6 @@ def described(description: dict[str, Any], fits: bool) -> dict[str, Any]:
             for one in operation.get("parameters", ()):
                 if one["name"] == "study":
                     one["schema"] = {"enum": ["fleet"]}
-                if one["name"] == "seconds":  # of events, which are otherwise waited for
-                    one |= {"schema": {"enum": [0, 0.01]}, "required": True}
     if fits:
         rng = default_rng(0)
         sizes = {"states": (4, 4), "inputs": (3, 2)}  # rows and columns

@@ -108,7 +108,8 @@ Written by `benchmarks/study.py growth`: logs in SQLite written in bulk, with a 
 255 episodes behind, as far as one may be; then a new process opens the study, which folds these,
 asks and tells. Carts of 2 states and 1 input, 20 steps. Machines of one law; a hundred machines
 that are kept apart; or episodes without a label, each another machine, of which the first 256 are
-kept apart.
+kept apart. Times are of the processor, because other work shared it; opening is given by the clock
+as well.
 
 {table}
 """

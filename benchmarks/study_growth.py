@@ -95,22 +95,25 @@ def write(url: str, count: int, machines: int | None, deviations: str | None) ->
 
 
 def timed(url: str) -> dict[str, float]:
-    """In this process, which has done nothing yet: open, ask, tell and status, in seconds."""
+    """In this process, which has done nothing yet: open, ask, tell and status, in seconds.
+
+    All of the processor, but for how long opening took by the clock.
+    """
     _, x, u = episodes(np.random.default_rng(time.time_ns()), 40)
-    start = time.perf_counter()
+    start, clock = time.process_time(), time.perf_counter()
     study = Study.open(url)
-    found = {"open": time.perf_counter() - start}
+    found = {"open": time.process_time() - start, "clock": time.perf_counter() - clock}
     asks, tells = [], []
     for k in range(20):
-        start = time.perf_counter()
+        start = time.process_time()
         plan = study.ask({"mass": 1.5}, machine=f"M-{k % 10}")
-        asks.append(time.perf_counter() - start)
-        start = time.perf_counter()
+        asks.append(time.process_time() - start)
+        start = time.process_time()
         study.tell(plan, Trajectory(x[k], u[k]))
-        tells.append(time.perf_counter() - start)
-    start = time.perf_counter()
+        tells.append(time.process_time() - start)
+    start = time.process_time()
     study.status()
-    found["status"] = time.perf_counter() - start
+    found["status"] = time.process_time() - start
     study.close()
     return found | {"ask": float(np.median(asks)), "tell": float(np.median(tells))}
 
@@ -126,7 +129,8 @@ def measured(count: int, machines: int | None, deviations: str | None) -> dict[s
             out = subprocess.run(run, check=True, capture_output=True, text=True).stdout
             runs.append(dict(zip(*[iter(out.split())] * 2, strict=True)))
         best = {name: min(float(run[name]) for run in runs) for name in runs[0]}
-        best["open"] = float(runs[0]["open"])  # which leaves a snapshot for the others
+        for name in ("open", "clock"):  # the first leaves a snapshot for the others
+            best[name] = float(runs[0][name])
         file = Path(folder, "fleet.db").stat().st_size
     return best | {"snapshot": size, "file": file, "episodes": count}
 
@@ -134,8 +138,8 @@ def measured(count: int, machines: int | None, deviations: str | None) -> dict[s
 def table(counts: tuple[int, ...]) -> str:
     """As Markdown."""
     lines = [
-        "| episodes | machines | snapshot | open | ask | tell | status |",
-        "|---|---|---|---|---|---|---|",
+        "| episodes | machines | snapshot | open | by the clock | ask | tell | status |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     kinds: tuple[tuple[str, int | None, str | None], ...] = (
         ("one law", 100, None),
@@ -145,7 +149,8 @@ def table(counts: tuple[int, ...]) -> str:
     for name, machines, deviations in kinds:
         for count in counts:
             one = measured(count, machines, deviations)
-            times = " | ".join(f"{1e3 * one[k]:,.0f} ms" for k in ("open", "ask", "tell", "status"))
+            names = ("open", "clock", "ask", "tell", "status")
+            times = " | ".join(f"{1e3 * one[k]:,.1f} ms" for k in names)
             lines.append(f"| {count:,} | {name} | {one['snapshot'] / 1e6:.2f} MB | {times} |")
             print(lines[-1], flush=True)
     return "\n".join(lines)
