@@ -4,7 +4,8 @@
 states, 1 to 3 inputs, one or two contexts, stable or mildly unstable, whatever noise, horizon and
 weights. Each is then logged and broken in ways in which engineers' fleets are, and 40 machines of
 it are certified and held against the exact cost under the true system. Seeds from 0 on are for
-development; those reported start at 1400; 1300 and 1301 showed that one odd machine in the logs must not be forgiven.
+development (1300 and 1301 taught that one odd machine in the logs is not to be forgiven); those
+reported start at 1400.
 """
 
 from __future__ import annotations
