@@ -24,7 +24,7 @@ from numpy import ndarray as Array
 
 import contextual_lqr as clqr
 
-RUNS = 400  # simulated for each machine where there is no formula; the same shocks for every policy
+RUNS = 100  # simulated for each machine where there is no formula; the same shocks for every policy
 ROUNDS = 6  # of linearisation along the runs, to optimise gains under friction
 
 

@@ -165,3 +165,20 @@ def test_a_cost_with_a_cross_term_is_another_task() -> None:
     crossed = certify(decoder, contexts(24)[0], cross, START)
     assert crossed.predicted_cost != pytest.approx(plain.predicted_cost, rel=1e-3)
     assert fleet_check(decoder, cross, START) is not fleet_check(decoder, COST, START)
+
+
+def test_one_machine_that_would_have_been_trusted_wrongly_is_named() -> None:
+    """Its input is reversed. By counting, 1 of 40 does not widen what is claimed of others."""
+    rng = default_rng(11)
+    decoder = Decoder(context_map(), 1e-4, noise_level=NOISE)
+    for i, (context, M) in enumerate(zip(contexts(40), machines(40, 0.0, rng), strict=True)):
+        M[1, 2] *= -1 if i == 17 else 1
+        for _ in range(3):
+            decoder.update(context, episode(M, 20, rng), machine=f"m{i}")
+    found = backtest(decoder, COST, START)
+    assert (found.wrongly, found.factor) == (1, 1.0)
+    one = certify(decoder, {"inertia": 1.1}, COST, START, bounds=False)
+    assert one.verdict == "caution"
+    assert "1 wrongly, m17 above all (is its label right?)" in one.reason
+    own = certify(decoder, contexts(40)[16], COST, START, machine="m16", bounds=False)
+    assert own.verdict == "trust"

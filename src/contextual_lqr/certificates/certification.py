@@ -244,6 +244,8 @@ class CertificationTask:
             beyond.append([unchecked] * n)
         else:
             beyond.append([UNTESTED if one else "" for one in untested(decoder, G) & ~seen])
+        if betrayed := self.check.betrayed:
+            beyond.append(["" if one else betrayed for one in seen])
         if doubt_of_all := in_the_long_run(self.check.findings, cost):
             beyond.append([doubt_of_all] * n)
         if decoder.logged is not None:

@@ -15,11 +15,17 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest import backtest
-from contextual_lqr.certificates.backtest_records import Backtest
+from contextual_lqr.certificates.backtest_records import Backtest, MachineBacktest
 from contextual_lqr.certificates.forecast import Forecast
 from contextual_lqr.certificates.model_tests.finding import Finding
 from contextual_lqr.certificates.model_tests.unmodelled import doubts_of
 from contextual_lqr.lqr.stationary import Cost, StationaryCost
+
+WRONGLY = 0.02  # of those that would have been trusted: with more, no machine never seen is
+
+
+def _realised(one: MachineBacktest) -> float:
+    return one.realised_excess
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +49,17 @@ class FleetCheck:
     def factor(self) -> float:
         """What multiplies a claimed excess."""
         return 1.0 if self.backtest is None else self.backtest.factor
+
+    @property
+    def betrayed(self) -> str:
+        """Machines that would have been trusted wrongly, in words, if they are more than a few."""
+        if self.backtest is None or self.backtest.wrongly <= WRONGLY * self.backtest.trusted:
+            return ""
+        worst = max((m for m in self.backtest.machines if m.trusted), key=_realised)
+        return (
+            f"of {self.backtest.trusted} machines that would have been trusted before their first "
+            f"run, {self.backtest.wrongly} wrongly, {worst.machine} above all (is its label right?)"
+        )
 
     @property
     def widening(self) -> tuple[float, float]:
