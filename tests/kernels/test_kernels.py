@@ -17,6 +17,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr import kernels
 from contextual_lqr.belief import factors
+from contextual_lqr.belief.evidence.digests import stretch_digests
 from contextual_lqr.errors import InputError
 from contextual_lqr.kernels import (
     NOT_FINITE,
@@ -632,6 +633,11 @@ def test_rows_of_a_table_are_hashed_and_ranged_as_the_reference_does():
     assert np.array_equal(kernels.row_hashes(table), tables_reference.row_hashes(table))
     assert len(np.unique(tables_reference.row_hashes(table))) == 1000
     assert len(np.unique(kernels.row_hashes([floats[1]]))) == 1  # -0.0 is 0.0
+    starts = np.array([0, 1, 400, 999])
+    digests = tables_reference.digests(hashes, starts)
+    assert np.array_equal(kernels.digests(hashes, starts), digests)
+    sums = np.concatenate([np.cumsum(part) for part in np.split(hashes, starts[1:])])
+    assert np.array_equal(digests, stretch_digests(sums))
     rows = np.sort(rng.choice(1000, 300, replace=False))
     floats[2][rows[7]] = np.inf
     for ours, theirs in zip(
@@ -648,7 +654,7 @@ def test_keys_are_found_where_they_stand_and_no_others(run):
     rng = np.random.default_rng(6)
     known = rng.integers(0, 2**64, 300, dtype=np.uint64)
     known[:40] = known[:40] // 512 * 512  # that all ask for one slot
-    table, places = np.full(512, -1), rng.permutation(300)
+    table, places = np.full(512, -1, np.int32), rng.permutation(300)
     run.enter_keys(known, table, places[:120])
     run.enter_keys(known, table, places[120:250])
     expected = {int(known[i]): i for i in places[:250].tolist()}

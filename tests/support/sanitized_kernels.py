@@ -70,7 +70,7 @@ for n, lengths in itertools.product((1, 2, 5, 12), ((1,), (0, 3, 40), (300, 7)))
         packed, steps = np.zeros((len(ends) + 2, k * (k + 1) // 2)), np.arange(ends[-1]) % 9
         for _ in range(2):
             bindings.update_triangles(list(columns), rows, ends, 1e9, packed, at + 2, steps, y)
-keys, slots = rng.integers(0, 2**63, 100).astype(np.uint64), np.full(128, -1)
+keys, slots = rng.integers(0, 2**63, 100).astype(np.uint64), np.full(128, -1, np.int32)
 bindings.enter_keys(keys, slots, np.arange(100))
 assert bindings.find_keys(keys, slots, keys).tolist() == list(range(100))
 assert bindings.find_keys(keys, slots, keys + np.uint64(1)).tolist() == [-1] * 100

@@ -18,8 +18,9 @@ import numpy as np
 from jaxtyping import Bool, Int64, UInt64
 from numpy import ndarray as Array
 
+from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
-from contextual_lqr.belief.evidence.digests import LIMIT, Digests, stretch_digests
+from contextual_lqr.belief.evidence.digests import LIMIT, Digests
 from contextual_lqr.belief.machines.key_table import KeyTable
 from contextual_lqr.checks import require
 from contextual_lqr.data.description import FleetDescription
@@ -218,9 +219,7 @@ class Learning:
     ) -> tuple[UInt64[Array, " new"], Bool[Array, " n"]]:
         """The digests of stretches that are not all known, and which rows of all of them are."""
         lengths = np.diff(starts, append=len(hashes))
-        sums = np.cumsum(hashes)
-        sums -= np.repeat(sums[starts] - hashes[starts], lengths)  # of each stretch alone
-        beginnings, ends = stretch_digests(sums), starts + lengths - 1
+        beginnings, ends = kernels.digests(hashes, starts), starts + lengths - 1
         digests, seen = beginnings[ends], np.zeros(len(hashes), bool)
         # What these logs have taught can be known only if a stretch begins as another did.
         begun = _begun(learnt, beginnings[starts])
@@ -279,12 +278,9 @@ def _begun(learnt: Learnt, firsts: UInt64[Array, " stretches"]) -> bool:
         again = bool(learnt.begun.known(firsts).any()) or learnt.begun.coverage < 1
         learnt.begun.add(firsts)
         return again
-    new = np.unique(firsts)
-    again = len(new) < len(firsts)
-    if (found := learnt.met.find(new) >= 0).any():
-        new, again = new[~found], True
-    learnt.met.append(new)
-    return again
+    first = len(learnt.met)
+    learnt.met.append(firsts)
+    return not np.array_equal(learnt.met.find(firsts), np.arange(first, len(learnt.met)))
 
 
 def _settle(learnt: Learnt) -> None:

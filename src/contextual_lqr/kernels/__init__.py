@@ -35,6 +35,7 @@ try:
         best_decoder,
         column_ranges,
         compiled,
+        digests,
         enter_keys,
         factor_blocks,
         factor_rows,
@@ -64,6 +65,7 @@ except ImportError as missing:
     from contextual_lqr.kernels.stationary_reference import lyapunov, riccati
     from contextual_lqr.kernels.tables_reference import (
         column_ranges,
+        digests,
         enter_keys,
         find_keys,
         row_hashes,
@@ -97,6 +99,7 @@ __all__ = [
     "column_ranges",
     "compiled",
     "cores",
+    "digests",
     "enter_keys",
     "factor_blocks",
     "factor_rows",

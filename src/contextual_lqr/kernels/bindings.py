@@ -177,6 +177,13 @@ def row_hashes(columns: Sequence[Array]) -> Array:
     return found
 
 
+def digests(hashes: Array, starts: Array) -> Array:
+    """A digest of every beginning of every stretch of rows, from the sum of its rows' hashes."""
+    found = np.empty(len(hashes), np.uint64)
+    native.digests(hashes, starts, found)
+    return found
+
+
 def column_ranges(columns: Sequence[Array], rows: Array) -> tuple[Array, Array]:
     """The least and the most of each column over some rows; NaN where one is not finite."""
     low, high = np.empty(len(columns)), np.empty(len(columns))
@@ -192,7 +199,7 @@ def find_keys(known: Array, table: Array, wanted: Array) -> Array:
 
 
 def enter_keys(known: Array, table: Array, places: Array) -> None:
-    """Enter known keys, those at some places, none of which is there, in a hash table, in place.
+    """Enter known keys, those at some places, in a hash table; of equal ones the first is found.
 
     A slot of the table has the place of a key, or -1; there are more of them than keys, 2ᵏ.
     """

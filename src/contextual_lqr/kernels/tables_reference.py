@@ -22,10 +22,23 @@ def row_hashes(columns: Sequence[Array]) -> Array:
         if column.dtype != np.uint64:
             bits = (column + 0.0).astype(np.float64).view(np.uint64)  # -0.0 is 0.0
         found ^= bits
-        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):  # SplitMix64's
-            found ^= found >> np.uint64(shift)
-            found *= np.uint64(factor)
-        found ^= found >> np.uint64(31)
+        mixed(found)
+    return found
+
+
+def digests(hashes: Array, starts: Array) -> Array:
+    """A digest of every beginning of every stretch of rows, from the sum of its rows' hashes."""
+    sums = np.cumsum(hashes)
+    sums -= np.repeat(sums[starts] - hashes[starts], np.diff(starts, append=len(hashes)))
+    return mixed(sums ^ _ODD)
+
+
+def mixed(found: Array) -> Array:
+    """The finaliser of SplitMix64, in place: every bit changes about half of all."""
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        found ^= found >> np.uint64(shift)
+        found *= np.uint64(factor)
+    found ^= found >> np.uint64(31)
     return found
 
 
@@ -52,7 +65,7 @@ def find_keys(known: Array, table: Array, wanted: Array) -> Array:
 
 
 def enter_keys(known: Array, table: Array, places: Array) -> None:
-    """Enter known keys, those at some places, none of which is there, in a hash table, in place.
+    """Enter known keys, those at some places, in a hash table; of equal ones the first is found.
 
     A slot of the table has the place of a key, or -1; there are more of them than keys, 2ᵏ.
     """

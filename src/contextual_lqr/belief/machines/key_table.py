@@ -10,12 +10,15 @@ from contextual_lqr import kernels
 
 
 class KeyTable:
-    """Keys in their order, each once, but those that are only listed, and never found."""
+    """Keys in their order; some are only listed, and never found.
+
+    Of equal keys, the first is found.
+    """
 
     def __init__(self) -> None:
         self._keys = np.zeros(0, np.uint64)
         self._listed = np.zeros(0, bool)
-        self._slots = np.full(2, -1)  # of a hash table, with places of keys
+        self._slots = np.full(2, -1, np.int32)  # of a hash table, with places of keys
         self._count = 0
         self.only_listed = 0  # how many
 
@@ -40,7 +43,7 @@ class KeyTable:
         return kernels.find_keys(self._keys, self._slots, keys)
 
     def append(self, keys: UInt64[Array, " k"], listed: Bool[Array, " k"] | bool = False) -> None:
-        """More keys, none of which is here; some are only listed."""
+        """More keys; some are only listed."""
         first, self._count = self._count, self._count + len(keys)
         if self._count > len(self._keys):
             room = max(self._count, len(self._keys) * 3 // 2)
@@ -49,7 +52,7 @@ class KeyTable:
         self._keys[first : self._count], self._listed[first : self._count] = keys, listed
         self.only_listed += int(np.count_nonzero(self._listed[first : self._count]))
         if 2 * len(self._keys) > len(self._slots):
-            self._slots = np.full(1 << (4 * len(self._keys) - 1).bit_length(), -1)
+            self._slots = np.full(1 << (4 * len(self._keys) - 1).bit_length(), -1, np.int32)
             first = 0
         places = np.arange(first, self._count)
         kernels.enter_keys(self._keys, self._slots, places[~self._listed[first : self._count]])

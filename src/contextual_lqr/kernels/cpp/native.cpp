@@ -28,18 +28,19 @@ struct Kernels {
     Decoding *decode;
     Doubling *double_members;
     Hashing *row_hashes;
+    Digesting *digests;
     Ranging *column_ranges;
     Finding *find_keys;
     Entering *enter_keys;
     Substituting *solve_lower;
 };
 
-#define KERNELS(target)                                                                           \
-    Kernels {                                                                                     \
-        #target, target::solve_members, target::factor_blocks, target::factor_rows,               \
-            target::update_triangles, target::sample_ellipsoid, target::decode,                   \
-            target::double_members, target::row_hashes, target::column_ranges, target::find_keys, \
-            target::enter_keys, target::solve_lower                                               \
+#define KERNELS(target)                                                                         \
+    Kernels {                                                                                   \
+        #target, target::solve_members, target::factor_blocks, target::factor_rows,             \
+            target::update_triangles, target::sample_ellipsoid, target::decode,                 \
+            target::double_members, target::row_hashes, target::digests, target::column_ranges, \
+            target::find_keys, target::enter_keys, target::solve_lower                          \
     }
 
 Kernels chosen() {
@@ -222,12 +223,25 @@ void column_ranges(const nb::sequence &columns, const Places &rows, const Out &l
 using Hashes = nb::ndarray<const std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 using Numbers = nb::ndarray<std::int64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void require_slots(const Numbers &table) {
+void digests(const Hashes &hashes, const Places &starts,
+             nb::ndarray<std::uint64_t, nb::ndim<1>, nb::c_contig, nb::device::cpu> found) {
+    const auto rows = std::int64_t(hashes.size());
+    require(found.size() == hashes.size() && (!rows || (starts.size() && !starts.data()[0])),
+            "found has the wrong size, or the first stretch does not begin at row 0");
+    for (std::size_t s = 0; s < starts.size(); ++s)
+        require(starts.data()[s] < rows && (!s || starts.data()[s] > starts.data()[s - 1]),
+                "starts must rise");
+    kernels.digests(hashes.data(), rows, starts.data(), std::int64_t(starts.size()), found.data());
+}
+
+using Slots = nb::ndarray<std::int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+void require_slots(const Slots &table) {
     const std::size_t slots = table.size();
     require(slots && !(slots & (slots - 1)), "the slots of a table must be a power of two");
 }
 
-void find_keys(const Hashes &known, const Numbers &table, const Hashes &wanted,
+void find_keys(const Hashes &known, const Slots &table, const Hashes &wanted,
                const Numbers &found) {
     require_slots(table);
     require(found.size() == wanted.size(), "found has the wrong size");
@@ -235,12 +249,13 @@ void find_keys(const Hashes &known, const Numbers &table, const Hashes &wanted,
                       std::int64_t(wanted.size()), found.data());
 }
 
-void enter_keys(const Hashes &known, const Numbers &table, const Places &places) {
+void enter_keys(const Hashes &known, const Slots &table, const Places &places) {
     require_slots(table);
     for (std::size_t i = 0; i < places.size(); ++i)
         require(places.data()[i] >= 0 && places.data()[i] < std::int64_t(known.size()),
                 "a key is not there");
-    require(known.size() < table.size(), "the table is full");
+    require(known.size() < table.size() && table.size() < (std::size_t(1) << 32),
+            "the table is full, or too large");
     kernels.enter_keys({known.data(), table.data(), std::int64_t(table.size())}, places.data(),
                        std::int64_t(places.size()));
 }
@@ -366,6 +381,8 @@ NB_MODULE(native, module) {
                nb::arg("ends"), nb::arg("limit"), nb::arg("packed").noconvert(), nb::arg("at"),
                nb::arg("used").noconvert(), nb::arg("steps").none(), nb::arg("moves"));
     module.def("row_hashes", &row_hashes, nb::arg("columns"), nb::arg("found").noconvert());
+    module.def("digests", &digests, nb::arg("hashes"), nb::arg("starts"),
+               nb::arg("found").noconvert());
     module.def("column_ranges", &column_ranges, nb::arg("columns"), nb::arg("rows"),
                nb::arg("low").noconvert(), nb::arg("high").noconvert());
     module.def("find_keys", &find_keys, nb::arg("known"), nb::arg("table").noconvert(),

@@ -32,6 +32,15 @@ void row_hashes(const double *const *columns, int n, std::int64_t rows, std::uin
     }
 }
 
+void digests(const std::uint64_t *hashes, std::int64_t rows, const std::int64_t *starts,
+             std::int64_t count, std::uint64_t *found) {
+    for (std::int64_t s = 0; s < count; ++s) {
+        const std::int64_t end = s + 1 < count ? starts[s + 1] : rows;
+        std::uint64_t sum = 0;
+        for (std::int64_t i = starts[s]; i < end; ++i) found[i] = mixed((sum += hashes[i]) ^ ODD);
+    }
+}
+
 void column_ranges(const double *const *columns, int n, const std::int64_t *rows,
                    std::int64_t count, double *low, double *high) {
     for (int j = 0; j < n; ++j) low[j] = high[j] = columns[j][rows[0]];
@@ -87,7 +96,7 @@ void enter_keys(const Keys &keys, const std::int64_t *places, std::int64_t count
     for (std::int64_t i = 0; i < count; ++i) {
         std::uint64_t slot = keys.known[places[i]] & mask;
         while (keys.table[slot] >= 0) slot = (slot + 1) & mask;
-        keys.table[slot] = places[i];
+        keys.table[slot] = std::int32_t(places[i]);
     }
 }
 
