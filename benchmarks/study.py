@@ -85,9 +85,9 @@ states, 2 inputs, 29 steps): `ask`, which plans, then `tell` with an episode tha
 before. Optuna 5.0 does the same with trials of two numbers, `ask`, two suggestions, then `tell`,
 by its RDB storage or its gRPC proxy. Its default sampler learns from what was told, as an ask of
 ours does; the one that draws at random learns nothing. Optuna slows down with every trial, and
-plays a fifth of the episodes for that reason. All compute on the same two cores, which other work
-shared, so that times to wait are times to compute; `ours` is how many times as many episodes a
-second we took in the run just before.
+plays fewer for that reason, as the table says. All compute on the same two cores, which other
+work shared, so that times to wait are times to compute; `ours` is how many times as many episodes
+a second we took in the last run before, in the same way.
 
 | store | who | episodes | a second | ours | ask | 99 % | tell | 99 % | errors | lost or doubled |
 |---|---|---|---|---|---|---|---|---|---|---|
