@@ -190,9 +190,9 @@ class MachineStore:
             self._rows[at[some.which]] += taken
         room = max((TESTED if self.tests else 0) - np.count_nonzero(self._slots), 0)
         self._grow_tested(at[fresh & (self._slots[at] == 0)][:room])
-        tested = np.argsort(self._slots[at], kind="stable")
-        tested = tested[self._slots[at[tested]] > 0]
+        tested = np.flatnonzero(self._slots[at])
         if len(tested):
+            tested = tested[np.argsort(self._slots[at[tested]], kind="stable")]
             lengths = lengths[tested]
             rows = rows[_ranges(ends[tested] - lengths, lengths)]
             steps = table.moves, table.next_states, table.steps
