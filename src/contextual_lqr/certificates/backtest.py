@@ -47,6 +47,7 @@ from contextual_lqr.certificates.backtest_records import (
 from contextual_lqr.certificates.forecast import Forecast, previewed
 from contextual_lqr.certificates.limits import InputBounds, beyond_logged, run_range
 from contextual_lqr.certificates.margins import over_steps
+from contextual_lqr.certificates.model_tests.free_inputs import deceived
 from contextual_lqr.certificates.model_tests.unmodelled import (
     doubts_of,
     in_the_long_run,
@@ -262,7 +263,7 @@ class _Backtest:
     def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
         """Which would have been trusted: small claims, near what was logged, loops that decay."""
         found = np.asarray((factor * one.claimed <= most) & one.inside)
-        if in_the_long_run(self.findings, self.cost):
+        if in_the_long_run(self.findings, self.cost) or deceived(self.population):
             return np.zeros_like(found)
         for i in np.flatnonzero(found):
             system = LinearSystem.unchecked(

@@ -47,6 +47,7 @@ from contextual_lqr.certificates.limits import (
     with_limits,
 )
 from contextual_lqr.certificates.margins import over_steps
+from contextual_lqr.certificates.model_tests.free_inputs import deceived
 from contextual_lqr.certificates.model_tests.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.certificates.model_tests.untested_law import UNTESTED, untested
 from contextual_lqr.certificates.refinement import refinable, refined_gains
@@ -244,6 +245,8 @@ class CertificationTask:
             beyond.append([unchecked] * n)
         else:
             beyond.append([UNTESTED if one else "" for one in untested(decoder, G) & ~seen])
+        if told := deceived(decoder.population):
+            beyond.append([told] * n)
         if betrayed := self.check.betrayed:
             beyond.append(["" if one else betrayed for one in seen])
         if doubt_of_all := in_the_long_run(self.check.findings, cost):
