@@ -185,8 +185,12 @@ def by_one_coefficient(fleet: list[Machine], r: int) -> float:
     for m in fleet:
         Y, x = m.rows[:, :y], m.rows[:, r - D]
         curves = (np.sign(Y), Y * np.abs(Y), np.column_stack((np.abs(Y), np.ones(len(Y)))))
-        one = np.column_stack((x, *curves, m.rows[:, 5 * y + 1 : 6 * y + 1]))
-        one = one - Y @ np.linalg.lstsq(Y, one, rcond=1e-9)[0]
+        bent, both = (
+            np.column_stack((*curves, m.rows[:, 5 * y + 1 : 6 * y + 1])),
+            m.rows[:, : 2 * y],
+        )
+        bent = bent - both @ np.linalg.lstsq(both, bent, rcond=1e-9)[0]  # and the step before
+        one = np.column_stack((x - Y @ np.linalg.lstsq(Y, x, rcond=1e-9)[0], bent))
         left, rank = residual(Y, x)
         if left <= 1e-20 * float(x @ x):  # it says nothing
             continue

@@ -91,8 +91,8 @@ class Explained(NamedTuple):
 
     `left` is that of X' less its own law; `lag` what the machine's own coefficient of M y⁻ explains
     of it, and `before` what Y⁻ does. `deviation` is what the machine's own law explains of X' less
-    the law of all. `curves` are sign Y, Y |Y|, [|Y|, 1], tY and sign (U - U⁻) without what is in Y;
-    z as above, and Q spans Y.
+    the law of all. `curves` are sign Y, Y |Y|, [|Y|, 1], tY and sign (U - U⁻) without what is in Y
+    and Y⁻; z as above, and Q spans Y.
     """
 
     rows: Array  # (n,)
@@ -161,7 +161,8 @@ def _explained(T: Array, rows: Array, M: Array) -> Explained:
         lag=(residual * z).sum(1) ** 2 / np.where(real, length, 1.0) * real,
         lag_rank=real,
         before=Addition.of(before, Q, z),
-        curves=apart(Q, curves),
+        # What the step before explains is memory, and is not counted again as a bend.
+        curves=apart(np.concatenate((Q, orthonormal(before, Q)[0]), 2), curves),
         z=z,
         Q=Q,
     )
