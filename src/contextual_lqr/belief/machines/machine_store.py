@@ -1,12 +1,10 @@
 """What each machine has shown, kept apart: one triangular factor a machine, whatever its rows.
 
-A step is a row [y, y⁻, sign y, y |y|, |y|, 1, t y, sign (u - u⁻), x'] with y = [x; u] or features
-of these, y⁻ that of the step before (itself at the start of an episode), t the number of the step
-in its episode and x' the next state. The factor of a machine's rows holds all that least squares
-needs: [y, x'] is the regression of its own [A, B]; the others are for tests of the model
-(`certificates/model_tests/`). These pool machines, and a thousand of them are enough: of machines
-that come later, [y, x'] alone is kept (`own_factors.py`). Factors are packed side by side, so that
-many machines are updated and read at once.
+A step is a row of many columns (`lagged_steps.py`), among them y = [x; u], or features of these,
+and the next state x'. The factor of a machine's rows holds all that least squares needs: [y, x'] is
+the regression of its own [A, B]; the others are for `certificates/model_tests/`. These pool
+machines, and a thousand of them are enough: of machines that come later, [y, x'] alone is kept
+(`own_factors.py`). Factors are packed side by side, so that many are updated and read at once.
 
 A machine is a label with a context. Without a label, every episode is another machine.
 """
