@@ -28,8 +28,15 @@ def machine(context: float, variation: float, rng: np.random.Generator) -> Linea
     return LinearSystem(M[:, :2], M[:, 2:], NOISE**2 * np.eye(2))
 
 
-def logged(variation: float, dither: float, *, tuned: bool, machines: int = 40) -> Decoder:
-    rng, decoder = default_rng(0), Decoder(FeatureContext(["1", "c"]))
+def logged(
+    variation: float,
+    dither: float,
+    *,
+    tuned: bool,
+    machines: int = 40,
+    units: object = (1, 1, 1, 1),
+) -> Decoder:
+    rng, decoder, scale = default_rng(0), Decoder(FeatureContext(["1", "c"])), np.array(units)
     for i, context in enumerate(rng.uniform(-1, 1, machines)):
         own = machine(context, variation, rng)
         policy = solve(own, COST).policy if tuned else SHARED
@@ -41,7 +48,8 @@ def logged(variation: float, dither: float, *, tuned: bool, machines: int = 40) 
                 x = own.A @ states[-1] + own.B @ u + NOISE * rng.standard_normal(2)
                 states.append(x)
                 inputs.append(u)
-            decoder.update({"c": context}, Trajectory(states, inputs), machine=f"{i}")
+            run = Trajectory(states * scale[:2], inputs * scale[2:])
+            decoder.update({"c": context}, run, machine=f"{i}")
     return decoder
 
 
@@ -67,6 +75,14 @@ def test_deviating_machines_under_one_controller_do_not_deceive(seed: int) -> No
     assert deceived(logged(0.1, 0.3, tuned=False, machines=30 + seed).population) == ""
 
 
-def test_any_units_and_few_machines() -> None:
+def test_units_do_not_matter() -> None:
+    plain, scaled = (
+        deceived(logged(0.2, 0.05, tuned=True, units=units).population)
+        for units in ((1, 1, 1, 1), (1e6, 1e-6, 1e3, 1e-5))
+    )
+    assert plain == scaled != ""
+
+
+def test_few_machines_say_nothing() -> None:
     assert deceived(logged(0.2, 0.1, tuned=True, machines=4).population) == ""
     assert deceived(None) == ""
