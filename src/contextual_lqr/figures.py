@@ -5,9 +5,11 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from contextual_lqr.errors import MissingExtraError
+from contextual_lqr.errors import InputError, MissingExtraError
+from contextual_lqr.files import atomic_write
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -75,3 +77,14 @@ def rendered(draw: Callable[[Figure], object], suffix: str) -> bytes:
         metadata = {"Date": None} if suffix == "svg" else {}
         figure.savefig(content, format=suffix, metadata=metadata, facecolor="white")
     return content.getvalue()
+
+
+def require_figure(path: Path, kinds: str = ".png or .svg") -> None:
+    """Refuse a file whose name does not say which kind of figure it is to be."""
+    if path.suffix.lower() not in kinds.replace(",", "").split():
+        raise InputError(f"the figure must be a {kinds} file, not {path}")
+
+
+def write_figure(path: Path, draw: Callable[[Figure], object]) -> None:
+    """Put what is drawn into a file of the kind that its name says."""
+    atomic_write(path, rendered(draw, path.suffix[1:].lower()))

@@ -24,7 +24,7 @@ from rich.table import Table
 from command import COMMAND, run
 from contextual_lqr import InputError, Study, Trajectory, cli
 from contextual_lqr.cli import terminal
-from contextual_lqr.cli.options import Certificates, Count, Seed, chosen_workers
+from contextual_lqr.cli.options import HERE, Count, Seed, Where
 from contextual_lqr.cli.terminal import Progress, print_json, say
 from contextual_lqr.cli.usage_errors import mistake
 from contextual_lqr.data import TEMPLATE, FleetDescription, fitting
@@ -545,26 +545,26 @@ def test_completion_is_installed_where_the_shell_looks(
 
 
 def test_workers_are_chosen_here_or_there(tmp_path: Path) -> None:
-    assert chosen_workers(3, None) == 3
+    assert Where(3).workers == 3
     (tmp_path / "ca.pem").touch()
-    there = chosen_workers(None, "tls://host:8786", Certificates(tls_ca=tmp_path / "ca.pem"))
+    there = Where(cluster="tls://host:8786", tls_ca=tmp_path / "ca.pem").workers
     assert isinstance(there, Cluster)
     assert (there, there.ca, there.key) == ("tls://host:8786", str(tmp_path / "ca.pem"), None)
-    for wrong in ((0, None), (2, "tcp://host:8786"), (1, None, Certificates(tls_key=tmp_path))):
+    for wrong in (Where(0), Where(2, "tcp://host:8786"), Where(1, tls_key=tmp_path)):
         with pytest.raises(InputError, match=r"--jobs|--cluster"):
-            chosen_workers(*wrong)  # type: ignore[arg-type]
+            _ = wrong.workers
 
 
 def test_shared_options_refuse_what_no_command_could_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def takes(*, seed: Seed = 0, draws: Count = 200, tls: Certificates | None = None) -> Any:
-        return seed, draws, tls
+    def takes(*, seed: Seed = 0, draws: Count = 200, where: Where = HERE) -> Any:
+        return seed, draws, where
 
     app = cyclopts.App(result_action="return_value", exit_on_error=False, print_error=False)
     app.default(takes)
     monkeypatch.chdir(tmp_path)
-    assert app("--seed 3 --draws 7") == (3, 7, None)
+    assert app("--seed 3 --draws 7") == (3, 7, HERE)
     for line, said in {
         "--seed -1": 'Invalid value "-1" for --seed. Must be >= 0',
         "--draws 10000000000": "for --draws. Must be <= 10000000",

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
 
 from contextual_lqr.certificates.experiment_design import (
     UnexcitedDirection,
@@ -14,7 +13,7 @@ from contextual_lqr.certificates.experiment_design import (
 )
 from contextual_lqr.cli.machines import Machines, read_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted, OptionalFile
-from contextual_lqr.cli.terminal import Console, print_json, say
+from contextual_lqr.cli.terminal import Console, plain_table, print_json, say
 from contextual_lqr.data import FittedFleet
 
 _SHOWN = 15
@@ -33,16 +32,12 @@ def advise(
 
     Parameters
     ----------
-    fleet
-        What `fit` wrote.
     candidates
         A table (CSV or Parquet) of the machines that could be run.
     targets
         A table of the machines to be controlled; the candidates themselves unless given.
     dither
         The standard deviation of what the run would add to every input.
-    as_json
-        Print JSON, for a script to read.
     """
     fitted = FittedFleet.load(fleet)
     described = fitted.description
@@ -86,28 +81,25 @@ def _print_json(blind: list[UnexcitedDirection], ranking: list[dict[str, Any]]) 
 
 def _show_blind(console: Console, blind: list[UnexcitedDirection], p: int) -> None:
     if not blind:
-        console.print("The logs excite every direction of the decoder.", highlight=False)
+        console.print("The logs excite every direction of the decoder.")
         return
     console.print(
         f"The logs say nothing about {len(blind)} of {p} directions of the decoder:",
-        highlight=False,
     )
     for one in blind[:_SHOWN]:
-        console.print(f"  {escape(str(one))}", highlight=False)
+        console.print(f"  {escape(str(one))}")
     if len(blind) > _SHOWN:
-        console.print(f"  … and {len(blind) - _SHOWN} more; --json lists all", highlight=False)
+        console.print(f"  … and {len(blind) - _SHOWN} more; --json lists all")
 
 
 def _show_ranking(console: Console, ranking: list[dict[str, Any]]) -> None:
     console.print()
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("run next")
-    table.add_column("saves of the price of ignorance", justify="right")
+    table = plain_table("run next", "saves of the price of ignorance")
     for one in ranking[:_SHOWN]:
         table.add_row(escape(one["machine"]), f"{one['saving']:.1%}")
     console.print(table)
     if len(ranking) > _SHOWN:
-        console.print(f"… and {len(ranking) - _SHOWN} more; --json lists all", highlight=False)
+        console.print(f"… and {len(ranking) - _SHOWN} more; --json lists all")
     for one in ranking[:_SHOWN]:
         if "outside" in one:
             say(console, f"{one['machine']}: {one['outside']}")

@@ -8,19 +8,18 @@ from typing import Annotated
 import cyclopts
 import numpy as np
 from rich.markup import escape
-from rich.table import Table
 
 from contextual_lqr.certificates.backtest import backtest as run
 from contextual_lqr.certificates.backtest_records import Backtest
 from contextual_lqr.certificates.model_tests.unmodelled import findings_of
 from contextual_lqr.certificates.plots import plot_backtest
-from contextual_lqr.cli.options import AsJson, Fitted
-from contextual_lqr.cli.terminal import Console, percent, print_json
+from contextual_lqr.cli.options import AsJson, Fitted, Output
+from contextual_lqr.cli.terminal import Console, percent, plain_table, print_json
 from contextual_lqr.context import Dynamics
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
-from contextual_lqr.figures import rendered
-from contextual_lqr.files import atomic_write, require_writable
+from contextual_lqr.figures import require_figure, write_figure
+from contextual_lqr.files import require_writable
 
 _ROWS_SHOWN = 10
 _SHARES = (16, 4, 2)  # of what a machine has usually shown
@@ -33,27 +32,22 @@ def backtest(
     own: Annotated[list[int] | None, cyclopts.Parameter(negative="")] = None,
     horizon: int | None = None,
     as_json: AsJson = False,
-    output: Annotated[Path | None, cyclopts.Parameter(name=["--output", "-o"])] = None,
+    output: Annotated[Path | None, Output] = None,
 ) -> None:
     """Leave each machine out in turn; see whether its certificate would have been right.
 
     Parameters
     ----------
-    fleet
-        What `fit` wrote.
     own
         Numbers of steps of its own that a machine is given, too; else shares of what they have.
     horizon
         Another number of states of an episode than the fleet's.
-    as_json
-        Print JSON, for a script to read.
     output
         The figure to write, .png, .svg or .pdf.
     """
     if output is not None:
         require_writable(output, [fleet])
-        if output.suffix.lower() not in (".png", ".svg", ".pdf"):
-            raise InputError(f"a figure is .png, .svg or .pdf, which {output} is not")
+        require_figure(output, ".png, .svg or .pdf")
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
     store = fitted.decoder.store
@@ -80,8 +74,7 @@ def backtest(
 
 def _written(found: Backtest, findings: list[str], output: Path | None, as_json: bool) -> None:
     if output is not None:
-        suffix = output.suffix[1:].lower()
-        atomic_write(output, rendered(lambda figure: plot_backtest(found, figure=figure), suffix))
+        write_figure(output, lambda figure: plot_backtest(found, figure=figure))
     if as_json:
         print_json(found.as_dict() | {"findings": findings})
     else:
@@ -90,12 +83,9 @@ def _written(found: Backtest, findings: list[str], output: Path | None, as_json:
 
 def _show(found: Backtest, findings: list[str]) -> None:
     console = Console()
-    console.print(f"{found}.", highlight=False)
+    console.print(f"{found}.")
     excess = np.array([one.realised_excess for one in found.machines])
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("own steps", justify="right")
-    for name in ("excess: median", "90 %", "trusted", "wrongly"):
-        table.add_column(name, justify="right", no_wrap=True)
+    table = plain_table("own steps", "excess: median", "90 %", "trusted", "wrongly", left=0)
     middle, most = np.quantile(excess, [0.5, 0.9], method="higher").tolist()
     rows = [(0, middle, most, found.trusted, found.wrongly)]
     rows += [
@@ -106,10 +96,8 @@ def _show(found: Backtest, findings: list[str]) -> None:
         table.add_row(str(steps), percent(middle), percent(most), str(trusted), str(wrongly))
     console.print(table)
     worst = sorted(found.machines, key=lambda one: -one.realised_excess)[:_ROWS_SHOWN]
-    console.print("\nThe machines that fared worst, before their first run:", highlight=False)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("machine", "rows", "claimed excess", "by own data", "trusted"):
-        table.add_column(name, justify="left" if name == "machine" else "right")
+    console.print("\nThe machines that fared worst, before their first run:")
+    table = plain_table("machine", "rows", "claimed excess", "by own data", "trusted")
     for one in worst:
         table.add_row(
             escape(one.machine),
@@ -120,4 +108,4 @@ def _show(found: Backtest, findings: list[str]) -> None:
         )
     console.print(table)
     for sentence in findings:
-        console.print(escape(f"Against the model: {sentence}."), highlight=False)
+        console.print(escape(f"Against the model: {sentence}."))

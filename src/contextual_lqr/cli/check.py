@@ -7,12 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import Parameter
-
 from contextual_lqr.checks import require
 from contextual_lqr.cli.check_page import say_survey, write_page
 from contextual_lqr.cli.log_summary import say_description, say_report
-from contextual_lqr.cli.options import AsJson, Description, Flag, Log
+from contextual_lqr.cli.options import AsJson, Description, Log, Output, Sorted
 from contextual_lqr.cli.terminal import Console, Progress, print_json, say
 from contextual_lqr.data import DescriptionError, FleetDescription, survey_logs
 from contextual_lqr.data.sources import find_sources
@@ -23,24 +21,16 @@ def check(
     description: Description,
     /,
     *logs: Log,
-    output: Annotated[Path | None, Parameter(name=["--output", "-o"])] = None,
-    sort: Annotated[bool, Flag] = False,
+    output: Annotated[Path | None, Output] = None,
+    sort: Sorted = False,
     as_json: AsJson = False,
 ) -> None:
     """Say all that is wrong with a fleet's description, and with its logs.
 
     Parameters
     ----------
-    description
-        The fleet's description, fleet.toml.
-    logs
-        Parquet, CSV or Excel files, folders or globs of them, or minari:ID.
     output
         A page to write, check.html: what is in the logs, with a picture.
-    sort
-        Sort each log by episode and step first.
-    as_json
-        Print JSON, for a script to read.
     """
     console, survey = Console(), None
     try:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.table import Table
-
-from contextual_lqr.cli.terminal import Console, say
+from contextual_lqr.cli.terminal import Console, plain_table, say
 from contextual_lqr.data import LogSurvey, QuantityReport
 from contextual_lqr.figures import PALETTE, figure_style, panels
 from contextual_lqr.files import atomic_write
@@ -50,9 +48,7 @@ def summary(survey: LogSurvey) -> list[str]:
 
 def say_survey(console: Console, survey: LogSurvey) -> None:
     """One screen."""
-    table = Table(box=None, pad_edge=False)
-    for name in _HEADER:
-        table.add_column(name, justify="right" if name not in ("", "unit") else "left")
+    table = plain_table(*_HEADER, left=2)
     for one in survey.quantities:
         table.add_row(*_cells(one))
     console.print(table)

@@ -8,15 +8,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import cyclopts
 import numpy as np
+from cyclopts import Parameter
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.certificates.paths.path_certificate import PathCertificate
 from contextual_lqr.cli.design_view import ROWS_SHOWN, controllers, proven, show, summary
 from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines
-from contextual_lqr.cli.options import AsJson, Count, Fitted, Flag, OptionalFile, Seed
+from contextual_lqr.cli.options import (
+    AsJson,
+    Context,
+    Count,
+    Fitted,
+    Flag,
+    Machine,
+    OptionalFile,
+    Output,
+    Seed,
+)
 from contextual_lqr.cli.retuning import retuned_task, show_tradeoff
 from contextual_lqr.cli.schedules import along_schedule
 from contextual_lqr.cli.terminal import Console, Progress, print_text
@@ -32,13 +42,13 @@ def design(
     fleet: Fitted,
     /,
     *,
-    context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
+    context: Context = None,
     contexts: OptionalFile = None,
     schedule: OptionalFile = None,
-    machine: str | None = None,
+    machine: Machine = None,
     horizon: int | None = None,
-    Q: Annotated[str | None, cyclopts.Parameter(name="--Q")] = None,
-    R: Annotated[str | None, cyclopts.Parameter(name="--R")] = None,
+    Q: Annotated[str | None, Parameter(name="--Q")] = None,
+    R: Annotated[str | None, Parameter(name="--R")] = None,
     target: str | None = None,
     integral: str | None = None,
     measured: str | None = None,
@@ -49,27 +59,21 @@ def design(
     draws: Count = 200,
     quick: Annotated[bool, Flag] = False,
     seed: Seed = 0,
-    as_json: AsJson = False,
+    as_json: Annotated[AsJson, Parameter(help="Write JSON: certificates and gains.")] = False,
     csv: Annotated[bool, Flag] = False,
     npz: Annotated[bool, Flag] = False,
-    output: Annotated[Path | None, cyclopts.Parameter(name=["--output", "-o"])] = None,
+    output: Annotated[Path | None, Output] = None,
 ) -> None:
     """Controllers, each with a certificate, for machines never tried or with data of their own.
 
     Parameters
     ----------
-    fleet
-        What `fit` wrote.
-    context
-        The machine, as name=value; several values with commas, or the option again.
     contexts
         A table (CSV or Parquet) with a machine a row; a column `machine` names them, and what was
         logged under that name and context counts.
     schedule
         A table with a step a row: one machine whose context changes during the episode; --context
         gives what stays.
-    machine
-        The label of a machine in the logs: what it has shown itself counts, too.
     horizon
         The number of states of an episode, if not the fleet's; without any horizon there is one
         constant gain, for machines that run on and on.
@@ -97,8 +101,6 @@ def design(
         Search for the ends of the interval, without proving them.
     seed
         Of the posterior draws.
-    as_json
-        Write JSON: certificates and gains.
     csv
         Write a table with a row a machine, gains included.
     npz
@@ -141,7 +143,7 @@ def design(
         print_text(content.decode())
     else:
         atomic_write(output, content)
-        Console(stderr=True).print(summary(certificates, f"{output}: "), highlight=False)
+        Console(stderr=True).print(summary(certificates, f"{output}: "))
 
 
 def _format(as_json: bool, csv: bool, npz: bool, output: Path | None) -> str | None:

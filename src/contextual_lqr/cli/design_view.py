@@ -13,7 +13,7 @@ from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.certificates.limits import LOGGED
 from contextual_lqr.certificates.paths.path_certificate import PathCertificate
 from contextual_lqr.cli.machines import Machines, beyond_logs, own_data, shown
-from contextual_lqr.cli.terminal import Console, percent
+from contextual_lqr.cli.terminal import Console, percent, plain_table
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import hedge_of
 from contextual_lqr.deployment.controller import Controller
@@ -40,17 +40,9 @@ def show(
     if len(certificates) == 1:
         _show_one(console, fitted, described, machines, certificates[0], beta, delta, quick)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name, where in (
-        ("machine", "left"),
-        ("verdict", "left"),
-        ("predicted", "right"),
-        ("from", "right"),
-        ("to", "right"),
-        ("excess", "right"),
-        ("score", "right"),
-    ):
-        table.add_column(name, justify=where, no_wrap=name != "machine")  # type: ignore[arg-type]
+    columns = ("machine", "verdict", "predicted", "from", "to", "excess", "score")
+    table = plain_table(*columns, left=2)
+    table.columns[1].no_wrap = True
     for i, one in enumerate(certificates[:ROWS_SHOWN]):
         label = shown(one.context) if machines.labels is None else machines.labels[i]
         table.add_row(
@@ -63,20 +55,20 @@ def show(
     console.print(table)
     if len(certificates) > ROWS_SHOWN:
         more = len(certificates) - ROWS_SHOWN
-        console.print(f"… and {more} more; --output machines.csv writes all", highlight=False)
-    console.print(summary(certificates), highlight=False)
+        console.print(f"… and {more} more; --output machines.csv writes all")
+    console.print(summary(certificates))
     if far := [one.reason for one in certificates if LOGGED in one.reason]:
         said = f"{len(far)} of them beyond the logs, such as: {escape(far[0].split('; ')[0])}"
-        console.print(said, highlight=False)
+        console.print(said)
     if own := sum(n > 0 for n in machines.own_rows):
         rows = sum(machines.own_rows)
         have = "has data of its own" if own == 1 else "have data of their own"
-        console.print(f"{own} of them {have}, {rows:,} rows in all", highlight=False)
+        console.print(f"{own} of them {have}, {rows:,} rows in all")
     if certificates[0].margins is not None:
         said = "Constant gains, average costs of a step: the task has no horizon."
-        console.print(said, style="dim", highlight=False)
+        console.print(said, style="dim")
     note = _interval_note(beta, delta, quick, certificates[0])
-    console.print(note, style="dim", highlight=False)
+    console.print(note, style="dim")
 
 
 def controllers(
@@ -126,21 +118,18 @@ def _show_one(
     listed = Table.grid(padding=(0, 2))
     for name, text in facts:
         listed.add_row(name, text)
-    console.print(listed, highlight=False)
+    console.print(listed)
     console.print()
     if isinstance(one, PathCertificate) and one.path is not None:
         console.print(_path(described, one.path))
         console.print()
-    table = Table(box=None, pad_edge=False, header_style="bold")
     constant = isinstance(one.policy, StationaryPolicy)
     first = one.policy.gain if isinstance(one.policy, StationaryPolicy) else one.policy.gains[0]
-    table.add_column("constant gain" if constant else "gains, step 1")
     names: Sequence[str] = described.state_names
     made = controllers(fitted, described, machines) if described.runs_to_a_set_point else []
     if made:
         names, first = made[0].gain_columns, made[0].gain
-    for name in names:
-        table.add_column(escape(name), justify="right")
+    table = plain_table("constant gain" if constant else "gains, step 1", *names)
     for name, row in zip(described.input_names, first, strict=True):
         table.add_row(escape(name), *(f"{x:.4g}" for x in row))
     console.print(table)
@@ -165,8 +154,8 @@ def _show_one(
         ]:
             rest += " with " + ", ".join(f"{name} at {_number(x)}" for name, x in still)
         said = escape(f"u = u0 + {law}: {rest}.")
-    console.print(said, style="dim", highlight=False)
-    console.print(_interval_note(beta, delta, quick, one), style="dim", highlight=False)
+    console.print(said, style="dim")
+    console.print(_interval_note(beta, delta, quick, one), style="dim")
 
 
 def proven(one: Certificate) -> bool:
@@ -182,10 +171,7 @@ def _path(described: FleetDescription, path: TrajectorySolution) -> Table:
     """Some steps of a path."""
     last = len(path.states) - 1
     steps = sorted({0, last // 3, 2 * last // 3, last})
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("the path, at step")
-    for step in steps:
-        table.add_column(str(step + 1), justify="right")
+    table = plain_table("the path, at step", *(str(step + 1) for step in steps))
     for name, column in zip(described.state_names, path.states.T, strict=True):
         table.add_row(escape(name), *(f"{column[step]:.4g}" for step in steps))
     for name, column in zip(described.input_names, path.inputs.T, strict=True):

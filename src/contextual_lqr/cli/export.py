@@ -7,12 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-import cyclopts
+from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
 from contextual_lqr.cli.machines import chosen_machines, shown
-from contextual_lqr.cli.options import AsJson, Fitted, Flag
+from contextual_lqr.cli.options import AsJson, Context, Fitted, Flag, Machine, Output
 from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.context import Dynamics
 from contextual_lqr.context.columns import column_names
@@ -21,42 +21,36 @@ from contextual_lqr.deployment.c_file import CFile, believed_law, c_file
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable
 
+_CONTEXT = (
+    "One machine, as name=value; several values with commas, or the option again. Its C file holds "
+    "its gain, and takes no context at run time."
+)
+
 
 def export(
     fleet: Fitted,
     /,
     *,
-    output: Annotated[Path, cyclopts.Parameter(name=["--output", "-o"])],
+    output: Annotated[Path, Output],
     header: Annotated[bool, Flag] = False,
-    single: Annotated[
-        bool, cyclopts.Parameter(name="--float", negative="", show_default=False)
-    ] = False,
-    context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
-    machine: str | None = None,
+    single: Annotated[bool, Flag, Parameter(name="--float")] = False,
+    context: Annotated[Context, Parameter(help=_CONTEXT)] = None,
+    machine: Machine = None,
     prefix: str | None = None,
-    as_json: AsJson = False,
+    as_json: Annotated[AsJson, Parameter(help="Print what it takes as JSON.")] = False,
 ) -> None:
     """A controller as one C file that takes the context at run time, or the model as JSON.
 
     Parameters
     ----------
-    fleet
-        What `fit` wrote.
     output
         The file to write: .c for the controller, .json for the decoder and one machine's model.
     header
         Write the declarations to a header of the same name, beside the C file.
     single
         Compute in floats instead of doubles.
-    context
-        One machine, as name=value; several values with commas, or the option again. Its C file
-        holds its gain, and takes no context at run time.
-    machine
-        The label of a machine in the logs: what it has shown itself counts, too.
     prefix
         What names in C begin with, for several files in one program; controller unless given.
-    as_json
-        Print what it takes as JSON.
     """
     kind = output.suffix.lower()
     if kind not in (".c", ".json"):
@@ -109,7 +103,7 @@ def export(
     table = Table.grid(padding=(0, 2))
     for name, text in facts:
         table.add_row(name, escape(text))
-    Console().print(table, highlight=False)
+    Console().print(table)
 
 
 def _facts(files: list[str], fitted: FittedFleet, made: CFile) -> list[tuple[str, str]]:

@@ -9,14 +9,15 @@ from typing import Annotated
 from contextual_lqr.cli.fit_backtest import backtest_fit
 from contextual_lqr.cli.log_summary import facts, say_alarm, say_report
 from contextual_lqr.cli.options import (
+    HERE,
     AsJson,
-    Certificates,
+    DecoderFile,
     DecoderOutput,
     Description,
-    Fitted,
     Flag,
     Log,
-    chosen_workers,
+    Sorted,
+    Where,
 )
 from contextual_lqr.cli.terminal import Console, Progress, print_json, say
 from contextual_lqr.data import FittedFleet, fitting
@@ -31,26 +32,20 @@ def fit(
     /,
     *logs: Log,
     output: Annotated[Path | None, DecoderOutput] = None,
-    into: Fitted | None = None,
+    into: DecoderFile | None = None,
     strict: Annotated[bool, Flag] = False,
     robust: Annotated[bool, Flag] = False,
     alarm: bool = True,
-    sort: Annotated[bool, Flag] = False,
+    sort: Sorted = False,
     only: str | None = None,
     allow_repeats: Annotated[bool, Flag] = False,
-    jobs: int | None = None,
-    cluster: str | None = None,
-    certificates: Certificates | None = None,
+    where: Where = HERE,
     as_json: AsJson = False,
 ) -> None:
     """Learn a fleet's decoder from its logs.
 
     Parameters
     ----------
-    description
-        The fleet's description, fleet.toml.
-    logs
-        Parquet, CSV or Excel files, folders or globs of them, or minari:ID.
     output
         The decoder file to write.
     into
@@ -61,18 +56,10 @@ def fit(
         Leave machines out that do not obey the fleet's model.
     alarm
         Look for such machines.
-    sort
-        Sort each log by episode and step first.
     only
         Learn from one machine alone: its label, or its context as mass=2.
     allow_repeats
         Learn also from logs that were learnt before, which then count twice.
-    jobs
-        Threads that read and learn at once; as many as there are cores unless given.
-    cluster
-        Let the workers of this Dask scheduler, tcp://host:8786, do it: they read the same paths.
-    as_json
-        Print JSON, for a script to read.
     """
     target = output or into
     if target is None:
@@ -94,7 +81,7 @@ def fit(
                 allow_repeats=allow_repeats,
                 quarantine=target.with_name(f"{target.name}.quarantine.csv"),
                 progress=progress,
-                workers=chosen_workers(jobs, cluster, certificates),
+                workers=where.workers,
             )
         fleet.save(target)
     assert fleet.report is not None and fleet.alarm is not None  # noqa: PT018 - it is no test
@@ -112,4 +99,4 @@ def fit(
     if decoder.ignored_rows:
         say(console, f"{decoder.ignored_rows:,} rows are so large that rounding drowns the noise")
     say(console, f"{target} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes")
-    console.print(str(backtested), highlight=False)
+    console.print(str(backtested))

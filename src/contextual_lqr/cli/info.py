@@ -10,13 +10,7 @@ from contextual_lqr.cli.terminal import Console, print_json, say
 
 
 def info(*, as_json: AsJson = False) -> None:
-    """Say which version this is, and how its kernels run on this machine.
-
-    Parameters
-    ----------
-    as_json
-        Print JSON, for a script to read.
-    """
+    """Say which version this is, and how its kernels run on this machine."""
     facts = {
         "version": version("contextual-lqr"),
         "kernels": "NumPy reference" if kernels.compiled is None else "compiled",

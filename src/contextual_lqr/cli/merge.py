@@ -5,17 +5,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from contextual_lqr.cli.options import AsJson, DecoderOutput, Fitted, Flag
-from contextual_lqr.cli.terminal import Console, print_json, say
+from contextual_lqr.cli.options import AsJson, DecoderFile, DecoderOutput, Flag
+from contextual_lqr.cli.terminal import answer
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import locked
 
 
 def merge(
-    first: Fitted,
+    first: DecoderFile,
     /,
-    *others: Fitted,
+    *others: DecoderFile,
     output: Annotated[Path, DecoderOutput],
     allow_repeats: Annotated[bool, Flag] = False,
     as_json: AsJson = False,
@@ -32,8 +32,6 @@ def merge(
         The decoder file to write.
     allow_repeats
         Merge even if both have learnt from the same logs, which then count twice.
-    as_json
-        Print JSON, for a script to read.
     """
     if not others:
         raise InputError("merge takes at least two decoder files")
@@ -47,8 +45,6 @@ def merge(
                 raise InputError(f"{path} does not merge with {first}: {error}") from error
         whole.save(output)
     decoder = whole.decoder
-    if as_json:
-        print_json({"written": str(output), "rows": decoder.rows, "episodes": decoder.episodes})
-        return
-    text = f"{output} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes"
-    say(Console(), text)
+    facts = {"written": str(output), "rows": decoder.rows, "episodes": decoder.episodes}
+    sentence = f"{output} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes"
+    answer(as_json, facts, sentence)

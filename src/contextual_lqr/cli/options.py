@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments that several commands share, with what `--help` says about them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from contextual_lqr.parallel import Cluster, Workers
 Flag = Parameter(negative="", show_default=False)
 """An option that is either there or not."""
 
-AsJson = Annotated[bool, Parameter(name="--json", negative="", show_default=False)]
-"""Print JSON, for a script to read."""
+_JSON = "Print JSON, for a script to read."
+AsJson = Annotated[bool, Flag, Parameter(name="--json", help=_JSON)]
+
+Sorted = Annotated[bool, Flag, Parameter(help="Sort each log by episode and step first.")]
 
 Seed = Annotated[int, Parameter(validator=Number(gte=0, lt=2**63))]
 """Of random numbers."""
@@ -62,6 +64,9 @@ def _decoder(_: object, path: Path | None) -> None:
         raise ValueError(f"{path} is no name for a decoder file: give another, as fleet.decoder")
 
 
+Output = Parameter(name=["--output", "-o"])
+"""The file to write."""
+
 DecoderOutput = Parameter(name=["--output", "-o"], validator=_decoder)
 """The decoder file to write."""
 
@@ -73,32 +78,47 @@ def _log(_: object, log: str | Path | tuple[str | Path, ...]) -> None:
             _readable(path)
 
 
+_LOGS = "Parquet, CSV or Excel files, folders or globs of them, or minari:ID."
 # It comes as a str; that it may be a Path lets Tab complete the names of files.
-Log = Annotated[str | Path, Parameter(validator=_log)]
-"""A log, or a folder or glob of logs."""
+Log = Annotated[str | Path, Parameter(validator=_log, help=_LOGS)]
 
-Fitted = Annotated[
-    Path, Parameter(validator=_file("; `contextual-lqr fit fleet.toml LOGS -o {}` writes one"))
-]
-"""A file that `fit` or `merge` wrote."""
+_FIT = "; `contextual-lqr fit fleet.toml LOGS -o {}` writes one"
+DecoderFile = Annotated[Path, Parameter(validator=_file(_FIT))]
+Fitted = Annotated[DecoderFile, Parameter(help="What `fit` wrote.")]
 
-Description = Annotated[
-    Path, Parameter(validator=_file("; `contextual-lqr new {}` writes one to start from"))
-]
-"""A fleet's description."""
+_NEW = "; `contextual-lqr new {}` writes one to start from"
+_TOML = "The fleet's description, fleet.toml."
+Description = Annotated[Path, Parameter(validator=_file(_NEW), help=_TOML)]
+
+File = Annotated[Path, Parameter(validator=_file())]
+"""A file that must exist."""
 
 OptionalFile = Annotated[Path | None, Parameter(validator=_file())]
-"""A file that must exist, if it is named."""
+"""The same, if it is named."""
+
+_CONTEXT = "The machine, as name=value; several values with commas, or the option again."
+Context = Annotated[list[str] | None, Parameter(negative="", help=_CONTEXT)]
+
+_MACHINE = "The label of a machine in the logs: what it has shown itself counts, too."
+Machine = Annotated[str | None, Parameter(help=_MACHINE)]
+
+_STORE = "The study: a file, or postgresql://user@host/database."
+Store = Annotated[str, Parameter(help=_STORE)]
 
 
 @Parameter(name="*")
 @dataclass(frozen=True)
-class Certificates:
-    """By what a Dask scheduler at tls://host:8786 knows us, and we it: PEM files.
+class Where:
+    """Where the work is done: here, or on the workers of a Dask scheduler.
 
-    What is not given is taken from Dask's own configuration, if that names it.
+    At tls://host:8786 it knows us, and we it, by PEM files; what is not given is taken from Dask's
+    own configuration, if that names it.
     """
 
+    jobs: int | None = None
+    """How much is done at once; as much as there are cores unless given."""
+    cluster: str | None = None
+    """Work on this Dask scheduler's workers, tcp://host:8786, instead; they see the same paths."""
     tls_ca: OptionalFile = None
     """For a tls:// cluster: the certificates of those who may sign others."""
     tls_cert: OptionalFile = None
@@ -106,17 +126,21 @@ class Certificates:
     tls_key: OptionalFile = None
     """For a tls:// cluster: the key of our certificate."""
 
+    @property
+    def workers(self) -> Workers:
+        """Workers here, as many as there are cores unless said otherwise, or a Dask scheduler."""
+        proof = (self.tls_ca, self.tls_cert, self.tls_key)
+        if self.cluster is not None:
+            alone = self.jobs is None
+            require(alone, "--jobs is for this machine, --cluster for others: give one of them")
+            return Cluster(self.cluster, *(None if file is None else str(file) for file in proof))
+        unused = not any(proof)
+        require(unused, "certificates are for a --cluster tls://host:8786, which is not given")
+        if self.jobs is None:
+            return kernels.cores()
+        require(self.jobs >= 1, f"--jobs must be at least 1, not {self.jobs}")
+        return self.jobs
 
-def chosen_workers(
-    jobs: int | None, cluster: str | None, certificates: Certificates | None = None
-) -> Workers:
-    """Workers here, as many as there are cores unless said otherwise, or a Dask scheduler."""
-    proof = () if certificates is None else vars(certificates).values()
-    if cluster is not None:
-        require(jobs is None, "--jobs is for this machine, --cluster for others: give one of them")
-        return Cluster(cluster, *(None if file is None else str(file) for file in proof))
-    require(not any(proof), "certificates are for a --cluster tls://host:8786, which is not given")
-    if jobs is None:
-        return kernels.cores()
-    require(jobs >= 1, f"--jobs must be at least 1, not {jobs}")
-    return jobs
+
+HERE = Where()
+"""On all cores of this machine."""

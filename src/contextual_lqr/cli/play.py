@@ -43,8 +43,6 @@ def play(
         Plan anew at every step, or once an episode.
     seed
         Of the machines, their noise and the agent.
-    as_json
-        Print JSON, for a script to read.
     """
     console, played = Console(), FLEETS[fleet]() if fleet in FLEETS else _pendulum()
     shown: list[EpisodeRow] = []

@@ -10,7 +10,7 @@ import cyclopts
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.options import AsJson, Certificates, Count, OptionalFile, chosen_workers
+from contextual_lqr.cli.options import HERE, AsJson, Count, OptionalFile, Where
 from contextual_lqr.cli.terminal import Console, Progress, print_json
 from contextual_lqr.errors import InputError
 from contextual_lqr.paper.reproduce.config import Config, PathName, StrategyName
@@ -29,11 +29,9 @@ def reproduce(
     samples: Count | None = None,
     beta: float | None = None,
     config: OptionalFile = None,
-    jobs: int | None = None,
-    cluster: str | None = None,
-    certificates: Certificates | None = None,
+    where: Where = HERE,
     out: Path = Path("results"),
-    as_json: AsJson = False,
+    as_json: Annotated[AsJson, cyclopts.Parameter(help="Print the summary as JSON.")] = False,
 ) -> None:
     """Run the paper's experiments; write rows, summary, figures and a report.
 
@@ -57,14 +55,8 @@ def reproduce(
         The β of the paper's rule; 10000 unless given.
     config
         Repeat the run of this config.json, bit for bit.
-    jobs
-        Trials run at once; as many as there are cores unless given.
-    cluster
-        Run them on the workers of this Dask scheduler, tcp://host:8786, instead.
     out
         The folder to write to.
-    as_json
-        Print the summary as JSON, for a script to read.
     """
     given: dict[str, Any] = {
         "paths": paths,
@@ -80,8 +72,8 @@ def reproduce(
         named = ", ".join(f"--{name}" for name in given)
         raise InputError(f"--config repeats a run as it was: leave out {named}")
     what = Config(**given) if config is None else Config.load(config)
-    workers = chosen_workers(jobs, cluster, certificates)
-    console = Console(stderr=True, highlight=False)
+    workers = where.workers
+    console = Console(stderr=True)
     try:
         _run(what, workers, out, as_json, console)
     except KeyboardInterrupt:
@@ -116,7 +108,7 @@ def _run(config: Config, workers: Workers, out: Path, as_json: bool, console: Co
     for one in found.claims:
         verdict = {True: "holds", False: "[red]fails[/red]", None: "not judged"}[one.holds]
         table.add_row(escape(one.paper), escape(one.measured), verdict)
-    answer = Console(highlight=False)
+    answer = Console()
     answer.print(table)
     if found.summary["failed"]:
         answer.print(f"{found.summary['failed']} of {len(config.trials)} trials failed.")

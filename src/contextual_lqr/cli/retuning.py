@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy import ndarray as Array
-from rich.table import Table
 
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.plots import draw_tradeoff
 from contextual_lqr.certificates.tradeoff import tradeoff
 from contextual_lqr.cli.machines import Machines, shown
-from contextual_lqr.cli.terminal import Console, print_json
+from contextual_lqr.cli.terminal import Console, plain_table, print_json
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import retuned
 from contextual_lqr.data.fleet_toml.targets import read_targets
 from contextual_lqr.data.forecast import with_measured
 from contextual_lqr.errors import InputError
-from contextual_lqr.figures import rendered
-from contextual_lqr.files import atomic_write
+from contextual_lqr.figures import require_figure, write_figure
 
 
 def retuned_task(
@@ -83,8 +80,8 @@ def show_tradeoff(
     """Print, and draw if there is a file for it, what states and inputs cost over factors of R."""
     if len(machines) != 1:
         raise InputError("--sweep is for one machine: give --context or --machine")
-    if output is not None and output.suffix.lower() not in (".png", ".svg"):
-        raise InputError(f"the figure must be a .png or .svg file, not {output}")
+    if output is not None:
+        require_figure(output)
     (context,), (label,) = machines.rows, machines.own_labels
     belief = fitted.decoder.machine(context, label)
     hedge = fleet_check(fitted.decoder, task.cost, task.start).hedge
@@ -93,17 +90,13 @@ def show_tradeoff(
     name = label or shown(context, task.units)
     if output is not None:
         title = f"{name}: {'an episode' if task.horizon else 'one constant gain'}"
-        draw = partial(draw_tradeoff, found, title=title)
-        picture = rendered(lambda figure: draw(figure=figure), output.suffix[1:].lower())
-        atomic_write(output, picture)
+        write_figure(output, lambda figure: draw_tradeoff(found, title=title, figure=figure))
     if as_json:
         arrays: dict[str, Array] = vars(found)
         lists = {name: _plain(array) for name, array in arrays.items()}
         print_json({"context": context, "horizon": task.horizon} | lists)
         return
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("R times", "states", "5..95 %", "inputs", "5..95 %", "held"):
-        table.add_column(title, justify="right", no_wrap=True)
+    table = plain_table("R times", "states", "5..95 %", "inputs", "5..95 %", "held", left=0)
     for k, factor in enumerate(found.factors.tolist()):
         bands = [
             f"{low:.3g}..{high:.3g}" for low, high in (found.state_band[k], found.effort_band[k])

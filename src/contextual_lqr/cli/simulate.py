@@ -6,11 +6,10 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import cyclopts
 import numpy as np
+from cyclopts import Parameter
 from numpy import ndarray as Array
 from rich.markup import escape
-from rich.table import Table
 
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
@@ -20,43 +19,39 @@ from contextual_lqr.certificates.paths.path_prediction import predict_path
 from contextual_lqr.certificates.plots import plot_prediction
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.cli.machines import chosen_machines, own_data, shown
-from contextual_lqr.cli.options import AsJson, Count, Fitted, Seed
-from contextual_lqr.cli.terminal import Console, percent, print_json, say
+from contextual_lqr.cli.options import AsJson, Context, Count, Fitted, Machine, Output, Seed
+from contextual_lqr.cli.terminal import Console, percent, plain_table, print_json, say
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.description import RUN
 from contextual_lqr.data.designing import hedge_of
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.deployment.trial import predicted_run
 from contextual_lqr.errors import InputError
-from contextual_lqr.figures import rendered
-from contextual_lqr.files import atomic_write, require_writable
+from contextual_lqr.figures import require_figure, write_figure
+from contextual_lqr.files import require_writable
 from contextual_lqr.lqr.solve import solve
 from contextual_lqr.lqr.stationary import Cost, Policy
+
+_JSON = "Print JSON: the band of every state and input at every step."
 
 
 def simulate(
     fleet: Fitted,
     /,
     *,
-    context: Annotated[list[str] | None, cyclopts.Parameter(negative="")] = None,
-    machine: str | None = None,
+    context: Context = None,
+    machine: Machine = None,
     horizon: int | None = None,
     runs: Count = 500,
     band: float = 0.9,
     seed: Seed = 0,
-    as_json: AsJson = False,
-    output: Annotated[Path | None, cyclopts.Parameter(name=["--output", "-o"])] = None,
+    as_json: Annotated[AsJson, Parameter(help=_JSON)] = False,
+    output: Annotated[Path | None, Output] = None,
 ) -> None:
     """What the closed loop of a machine will do, before its first run or with data of its own.
 
     Parameters
     ----------
-    fleet
-        What `fit` wrote.
-    context
-        The machine, as name=value; several values with commas, or the option again.
-    machine
-        The label of a machine in the logs: what it has shown itself counts, too.
     horizon
         Another number of states than the fleet's; of a constant gain, if the fleet has none, 100.
     runs
@@ -65,14 +60,11 @@ def simulate(
         The share of the runs that the band holds.
     seed
         Of the runs.
-    as_json
-        Print JSON: the band of every state and input at every step.
     output
         The figure to draw, a .png or .svg file.
     """
-    if output is not None and output.suffix.lower() not in (".png", ".svg"):
-        raise InputError(f"the figure must be a .png or .svg file, not {output}")
     if output is not None:
+        require_figure(output)
         require_writable(output, [fleet])
     fitted = FittedFleet.load(fleet)
     task = fitted.description
@@ -117,8 +109,7 @@ def simulate(
     if output is not None:
         title = f"{name}: band of {band:.0%} over {runs} posterior draws"
         draw = partial(plot_prediction, seen, labels=described.labels, title=title)
-        picture = rendered(lambda figure: draw(figure=figure), output.suffix[1:].lower())
-        atomic_write(output, picture)
+        write_figure(output, lambda figure: draw(figure=figure))
     if as_json:
         named = {} if machine is None else {"machine": machine}
         about = named | {"context": values, "own_rows": chosen.own_rows[0]}
@@ -163,24 +154,21 @@ def _show(
     console = Console()
     console.print(
         f"{escape(name)}: median of {runs} runs on posterior draws, and the band of {band:.0%}",
-        highlight=False,
     )
     last = len(seen.expected_inputs)
     steps = sorted({last // 3, 2 * last // 3, last - 1})
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("at step", min_width=10)
-    for step in steps:
-        table.add_column(str(step + 1), justify="right", no_wrap=True)
+    table = plain_table("at step", *(str(step + 1) for step in steps))
+    table.columns[0].min_width = 10
     for label, ends, _ in _quantities(described, seen):
         table.add_row(escape(label), *(_interval(*ends[:, step]) for step in steps))
     console.print(table)
     low, middle, high = np.quantile(seen.costs, [(1 - band) / 2, 0.5, (1 + band) / 2])
-    console.print(f"cost of a run: {middle:.4g} ({low:.4g}..{high:.4g})", highlight=False)
+    console.print(f"cost of a run: {middle:.4g} ({low:.4g}..{high:.4g})")
     if seen.saturated:
         often = percent(seen.saturated)
-        console.print(f"inputs are at their limits in {often} of the steps", highlight=False)
+        console.print(f"inputs are at their limits in {often} of the steps")
     if seen.exploded:
-        console.print(f"[red]{seen.exploded} of {runs} runs explode[/red]", highlight=False)
+        console.print(f"[red]{seen.exploded} of {runs} runs explode[/red]")
 
 
 def _interval(low: float, middle: float, high: float) -> str:

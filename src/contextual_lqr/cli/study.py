@@ -10,59 +10,44 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from contextual_lqr.cli.options import AsJson, Description, _file
+from contextual_lqr.cli.options import AsJson, Description, File, Output, Store
 from contextual_lqr.cli.study_files import address, context_of, episode_from, names_of, records_in
 from contextual_lqr.cli.study_view import plan_facts, plan_tables, status_table
-from contextual_lqr.cli.terminal import Console, Progress, print_json, say
+from contextual_lqr.cli.terminal import Console, Progress, answer, print_json
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable
 from contextual_lqr.study import Study
 
-Store = Annotated[str, Parameter()]
-File = Annotated[Path, Parameter(validator=_file())]
-Context = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+Values = Annotated[list[str] | None, Parameter(consume_multiple=True, negative="")]
+_PLAN = "Print JSON with all steps, for a machine to play."
 Seconds = Annotated[float, Parameter(validator=Number(gt=0, lte=1e9))]
 
 
 def create(store: Store, fleet: Description, /, *, as_json: AsJson = False) -> None:
-    """Begin a study of a fleet.
-
-    Parameters
-    ----------
-    store
-        Where: a file, such as fleet.db, or postgresql://user@host/database.
-    fleet
-        The fleet's description, as `contextual-lqr new` writes it.
-    as_json
-        Print JSON, for a script to read.
-    """
+    """Begin a study of a fleet."""
     with Study.open(address(store), fleet) as study:
         status = study.status()
-    if as_json:
-        print_json({"store": status.store, "episodes": status.episodes})
-        return
     begun = "is begun" if not status.episodes else f"is there, with {status.episodes:,} episodes"
-    say(Console(), f"a study of {fleet} {begun} at {store}")
+    facts = {"store": status.store, "episodes": status.episodes}
+    answer(as_json, facts, f"a study of {fleet} {begun} at {store}")
 
 
 def ask(
     store: Store,
     /,
     *,
-    context: Context = None,
+    context: Values = None,
     machine: str | None = None,
-    start: Context = None,
+    start: Values = None,
     key: str | None = None,
     lease: Seconds = 3600.0,
     worker: str | None = None,
-    as_json: AsJson = False,
+    as_json: Annotated[AsJson, Parameter(help=_PLAN)] = False,
 ) -> None:
     """Plan an episode for a machine, beside all that is being played.
 
     Parameters
     ----------
-    store
-        The study: a file, or postgresql://user@host/database.
     context
         The machine's context, as mass=2.5.
     machine
@@ -75,8 +60,6 @@ def ask(
         For how many seconds it is waited for; later is welcome too.
     worker
         Who asks.
-    as_json
-        Print JSON with all steps, for a machine to play.
     """
     with Study.open(address(store, must_exist=True)) as study:
         where = context_of(study, context)
@@ -98,7 +81,7 @@ def tell(
     /,
     *,
     ask: str | None = None,
-    context: Context = None,
+    context: Values = None,
     machine: str | None = None,
     key: str | None = None,
     worker: str | None = None,
@@ -108,8 +91,6 @@ def tell(
 
     Parameters
     ----------
-    store
-        The study: a file, or postgresql://user@host/database.
     played
         A CSV or Parquet table with a row a step and columns named as states and inputs, the last
         row without inputs; or JSON with "states" and "inputs". Without names: x1, x2, …, u1, u2, …
@@ -123,8 +104,6 @@ def tell(
         What the episode is known by; unless given, a digest of all of it.
     worker
         Who tells.
-    as_json
-        Print JSON, for a script to read.
     """
     if ask is not None and context is not None:
         raise InputError("give --ask, or the --context of an episode that nobody asked for")
@@ -132,23 +111,13 @@ def tell(
         trajectory = episode_from(played, *names_of(study))
         what: Any = ask if ask is not None else context_of(study, context)
         told = study.tell(what, trajectory, machine, key=key, worker=worker)
-    if as_json:
-        print_json(told._asdict())
-        return
     again = "" if told.new else ", told before"
-    say(Console(), f"episode {told.number:,}{again}: {len(trajectory)} steps")
+    sentence = f"episode {told.number:,}{again}: {len(trajectory)} steps"
+    answer(as_json, told._asdict(), sentence)
 
 
 def status(store: Store, /, *, as_json: AsJson = False) -> None:
-    """Say how a study stands.
-
-    Parameters
-    ----------
-    store
-        The study: a file, or postgresql://user@host/database.
-    as_json
-        Print JSON, for a script to read.
-    """
+    """Say how a study stands."""
     with Study.open(address(store, must_exist=True)) as study:
         found = study.status()
     if as_json:
@@ -161,29 +130,23 @@ def export(
     store: Store,
     /,
     *,
-    output: Annotated[Path, Parameter(name=["--output", "-o"])],
+    output: Annotated[Path, Output],
     as_json: AsJson = False,
 ) -> None:
     """Write all episodes as JSON lines, for `import` here or elsewhere.
 
     Parameters
     ----------
-    store
-        The study: a file, or postgresql://user@host/database.
     output
         The file to write, a line an episode.
-    as_json
-        Print JSON, for a script to read.
     """
     require_writable(output)
     with Study.open(address(store, must_exist=True)) as study:
         total = study.status().episodes
         lines = list(_lines(study, total))
     atomic_write(output, "".join(lines).encode())
-    if as_json:
-        print_json({"written": str(output), "episodes": len(lines)})
-        return
-    say(Console(), f"{output} is written: {len(lines):,} episodes")
+    facts = {"written": str(output), "episodes": len(lines)}
+    answer(as_json, facts, f"{output} is written: {len(lines):,} episodes")
 
 
 def import_(store: Store, episodes: File, /, *, as_json: AsJson = False) -> None:
@@ -191,12 +154,8 @@ def import_(store: Store, episodes: File, /, *, as_json: AsJson = False) -> None
 
     Parameters
     ----------
-    store
-        The study: a file, or postgresql://user@host/database.
     episodes
         JSON lines.
-    as_json
-        Print JSON, for a script to read.
     """
     new = known = 0
     with Study.open(address(store, must_exist=True)) as study:
@@ -210,29 +169,17 @@ def import_(store: Store, episodes: File, /, *, as_json: AsJson = False) -> None
                     raise InputError(f"{episodes}, line {place}: {error}{done}") from error
                 new, known = new + told.new, known + (not told.new)
                 progress.advance()
-    if as_json:
-        print_json({"new": new, "known": known})
-        return
-    say(Console(), f"{new:,} new episodes, {known:,} that were there")
+    sentence = f"{new:,} new episodes, {known:,} that were there"
+    answer(as_json, {"new": new, "known": known}, sentence)
 
 
 def compact(store: Store, /, *, as_json: AsJson = False) -> None:
-    """Make opening quick again, and forget asks that are told or a week late.
-
-    Parameters
-    ----------
-    store
-        The study: a file, or postgresql://user@host/database.
-    as_json
-        Print JSON, for a script to read.
-    """
+    """Make opening quick again, and forget asks that are told or a week late."""
     with Study.open(address(store, must_exist=True)) as study:
         gone = study.compact()
         episodes = study.status().episodes
-    if as_json:
-        print_json({"forgotten_asks": gone, "episodes": episodes})
-        return
-    say(Console(), f"{store} is compact: {episodes:,} episodes, done asks forgotten: {gone:,}")
+    sentence = f"{store} is compact: {episodes:,} episodes, done asks forgotten: {gone:,}"
+    answer(as_json, {"forgotten_asks": gone, "episodes": episodes}, sentence)
 
 
 def _lines(study: Study, total: int) -> Iterator[str]:

@@ -17,6 +17,7 @@ import rich.console
 from rich.markup import escape
 from rich.progress import BarColumn, TaskProgressColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as RichProgress
+from rich.table import Table
 from rich.text import Text
 
 from contextual_lqr.files import finite
@@ -37,21 +38,23 @@ def visible(text: str) -> str:
 class Console(rich.console.Console):
     """Rich's, which shows every string, also in the cells of a table, as it is."""
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(highlight=False, **options)
+
     def render_str(self, text: str, **options: Any) -> Text:
         """A string with its markup, its control characters visible, and no emoji for :words:."""
         return super().render_str(visible(text), **options | {"emoji": False})
 
 
-def say(console: rich.console.Console, text: str) -> None:
+def say(console: Console, text: str) -> None:
     """A line as it is, whatever brackets it has; whole, if it is not for a terminal."""
-    console.print(escape(visible(text)), highlight=False, soft_wrap=not console.is_terminal)
+    console.print(escape(visible(text)), soft_wrap=not console.is_terminal)
 
 
 def say_error(sentence: str) -> None:
     """What went wrong, on standard error."""
     console = Console(stderr=True)
-    whole = not console.is_terminal
-    console.print(f"[red]error:[/red] {escape(sentence)}", highlight=False, soft_wrap=whole)
+    console.print(f"[red]error:[/red] {escape(sentence)}", soft_wrap=not console.is_terminal)
 
 
 def print_json(facts: Any) -> None:
@@ -60,9 +63,26 @@ def print_json(facts: Any) -> None:
     sys.stdout.write(_UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
+def answer(as_json: bool, facts: Any, sentence: str) -> None:
+    """What a command found, as JSON or in a line."""
+    if as_json:
+        print_json(facts)
+    else:
+        say(Console(), sentence)
+
+
 def print_text(text: str) -> None:
     """A table as a script reads it; in a terminal, without what the terminal would obey."""
     sys.stdout.write(visible(text) if sys.stdout.isatty() else text)
+
+
+def plain_table(*columns: str, left: int = 1) -> Table:
+    """A table without lines; all but the first columns are of numbers."""
+    table = Table(box=None, pad_edge=False)
+    for place, name in enumerate(columns):
+        text = place < left
+        table.add_column(escape(name), justify="left" if text else "right", no_wrap=not text)
+    return table
 
 
 def percent(part: float) -> str:
@@ -80,7 +100,7 @@ class Progress:
 
     def __init__(self, doing: str, total: float = 1.0, unit: str = "") -> None:
         self._doing, self._total, self._unit = doing, total, unit
-        self._console = Console(stderr=True, highlight=False)
+        self._console = Console(stderr=True)
         count = "{task.completed:,.0f} of {task.total:,.0f} " + unit
         self._bar = RichProgress(
             TextColumn(doing),

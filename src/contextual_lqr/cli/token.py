@@ -5,19 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import Any
 
-from cyclopts import Parameter
 from rich.table import Table
 
 from contextual_lqr.checks import require
-from contextual_lqr.cli.options import AsJson
+from contextual_lqr.cli.options import AsJson, Store
 from contextual_lqr.cli.study_files import address
-from contextual_lqr.cli.terminal import Console, print_json, print_text, say
+from contextual_lqr.cli.terminal import Console, answer, print_json, print_text
 from contextual_lqr.study.log import Log
 from contextual_lqr.study.tokens import Role, Token, Tokens
-
-Store = Annotated[str, Parameter()]
 
 
 def create(
@@ -33,8 +30,6 @@ def create(
 
     Parameters
     ----------
-    store
-        The study: a file, or postgresql://user@host/database.
     role
         What its holder may: watch; ask and tell for one machine; for all, and export and import
         (engineer); everything (administrator).
@@ -42,8 +37,6 @@ def create(
         The label of the machine that it is for, if its role is machine.
     name
         Who has it, for people to read.
-    as_json
-        Print JSON, for a script to read.
     """
     with _tokens(store) as tokens:
         made, text = tokens.create(role, machine, name)
@@ -54,15 +47,7 @@ def create(
 
 
 def list_(store: Store, /, *, as_json: AsJson = False) -> None:
-    """Show who has tokens, and since when.
-
-    Parameters
-    ----------
-    store
-        The study: a file, or postgresql://user@host/database.
-    as_json
-        Print JSON, for a script to read.
-    """
+    """Show who has tokens, and since when."""
     with _tokens(store) as tokens:
         found = tokens.all()
     if as_json:
@@ -82,19 +67,12 @@ def revoke(store: Store, token: str, /, *, as_json: AsJson = False) -> None:
 
     Parameters
     ----------
-    store
-        The study: a file, or postgresql://user@host/database.
     token
         Its id, as `list` shows it.
-    as_json
-        Print JSON, for a script to read.
     """
     with _tokens(store) as tokens:
         gone = tokens.revoke(token)
-    if as_json:
-        print_json(_facts(gone))
-        return
-    say(Console(), f"{gone.id} of {gone.name} is revoked")
+    answer(as_json, _facts(gone), f"{gone.id} of {gone.name} is revoked")
 
 
 @contextmanager

@@ -10,7 +10,7 @@ import cyclopts
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.options import AsJson, Certificates, Count, chosen_workers
+from contextual_lqr.cli.options import HERE, AsJson, Count, Where
 from contextual_lqr.cli.terminal import Console, Progress, print_json
 from contextual_lqr.paper.reproduce.config import PathName
 from contextual_lqr.paper.verify.checks import Check
@@ -26,9 +26,7 @@ def verify(
     runs: Count = 4,
     episodes: Count = 10_000,
     out: Path = Path("verify-report"),
-    jobs: int | None = None,
-    cluster: str | None = None,
-    certificates: Certificates | None = None,
+    where: Where = HERE,
     beta_factor: float = 1.0,
     as_json: AsJson = False,
 ) -> None:
@@ -48,14 +46,8 @@ def verify(
         Episodes of a long run.
     out
         Folder for the report, its figures and the rows they are made from.
-    jobs
-        Processes; as many as there are cores unless given.
-    cluster
-        Run on the workers of this Dask scheduler, tcp://host:8786, instead.
     beta_factor
         Multiply β by this; below 1, the guarantees may fail, and the checks should say so.
-    as_json
-        Print JSON, for a script to read.
     """
     settings = VerifySettings(
         fleets=tuple(dict.fromkeys(fleet or FLEETS)),
@@ -65,7 +57,7 @@ def verify(
         long_episodes=episodes,
         beta_factor=beta_factor,
     )
-    workers = chosen_workers(jobs, cluster, certificates)
+    workers = where.workers
     with Progress("playing", settings.total_episodes, "episodes") as progress:
         found = verification(settings, out, workers, progress.advance)
     if as_json:
@@ -73,11 +65,11 @@ def verify(
     else:
         console = Console()
         console.print(_table(found.checks))
-        console.print(f"report: {escape(str(out / 'report.html'))}", highlight=False)
+        console.print(f"report: {escape(str(out / 'report.html'))}")
     failed = [check for check in found.checks if not check.holds]
     for check in failed:
         sentence = f"{check.name} fails on {check.fleet}: {check.finding}"
-        Console(stderr=True).print(f"[red]failed:[/red] {escape(sentence)}", highlight=False)
+        Console(stderr=True).print(f"[red]failed:[/red] {escape(sentence)}")
     if failed:
         sys.exit(1)
 
