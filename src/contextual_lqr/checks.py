@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import math
@@ -148,9 +149,22 @@ def as_covariance(name: str, value: Any, d: int) -> Array:
     """A covariance of d numbers, (d, d)."""
     W = as_numbers(name, value, "(d, d)", 2)
     require(W.shape == (d, d), f"{name} must have shape ({d}, {d}), not {W.shape}")
-    W = as_symmetric(name, W)
-    require_semi_definite(f"{name}, a covariance,", W)
-    return W
+    return as_covariances(name, W)
+
+
+def as_covariances(name: str, matrices: Array) -> Array:
+    """A stack of covariances, exactly symmetric; refused if one is none."""
+    found = as_symmetric(name, matrices)
+    require_semi_definite(f"{name}, a covariance,", found)
+    return found
+
+
+def as_places(name: str, places: Iterable[int], d: int) -> tuple[int, ...]:
+    """Some of d states, counted from 0, in order."""
+    chosen = tuple(places)
+    whole = all(isinstance(i, int | np.integer) and 0 <= i < d for i in chosen)
+    require(whole, f"{name} must be states counted from 0 to {d - 1}, not {shown(places)}")
+    return tuple(sorted({int(i) for i in chosen}))
 
 
 def broadcast_batches(batches: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
@@ -183,6 +197,12 @@ def record(instance: _Record, **fields: object) -> _Record:
     for name, value in fields.items():
         object.__setattr__(instance, name, value)
     return instance
+
+
+def altered(instance: _Record, **fields: object) -> _Record:
+    """A frozen record with other contents in some fields, which have been checked."""
+    old = {one.name: getattr(instance, one.name) for one in dataclasses.fields(instance)}  # type: ignore[arg-type]
+    return record(object.__new__(type(instance)), **old | fields)
 
 
 # -- arguments of the wrong kind -------------------------------------------------------------------

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import ClassVar, TypeVar
 
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.checks import read_only
+from contextual_lqr.checks import broadcast_batches, read_only, record
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.triangular_root import triangular_root
+
+_System = TypeVar("_System", bound="Dynamics")
 
 
 class Dynamics(Displayed):
@@ -20,6 +23,17 @@ class Dynamics(Displayed):
     noise: Array
     batch_shape: tuple[int, ...]
     has_noise: bool
+    _core: ClassVar[int] = 2  # axes that are not of the batch
+
+    @classmethod
+    def unchecked(cls: type[_System], A: Array, B: Array, noise: Array) -> _System:
+        """A system of arrays that are known to be right, and that nobody else will write to."""
+        return object.__new__(cls)._hold(read_only(A), read_only(B), read_only(noise))
+
+    def _hold(self: _System, A: Array, B: Array, noise: Array) -> _System:
+        parts = {"A": A, "B": B, "noise": noise}
+        shape = broadcast_batches({name: M.shape[: -self._core] for name, M in parts.items()})
+        return record(self, **parts, has_noise=bool(noise.any()), batch_shape=shape)
 
     @property
     def steps(self) -> int | None:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar, TypeVar
 
 import numpy as np
 from jaxtyping import Float
@@ -22,6 +23,8 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
 from contextual_lqr.checks import (
+    altered,
+    as_covariances,
     as_numbers,
     as_symmetric,
     broadcast_batches,
@@ -34,6 +37,8 @@ from contextual_lqr.checks import (
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.dynamics import Dynamics
+
+_Cost = TypeVar("_Cost", bound="QuadraticCost")
 
 
 def as_states(name: str, value: ArrayLike, d: int) -> Float[Array, "*batch d"]:
@@ -102,25 +107,41 @@ class LinearSystem(Dynamics):
         else:
             W = as_numbers("noise", noise, "(..., d, d)", 2)
             require(W.shape[-2:] == (d, d), f"noise must have shape (..., {d}, {d}), not {W.shape}")
-            W = as_symmetric("noise", W)
-            require_semi_definite("noise, a covariance,", W)
-        self._hold(frozen(A), frozen(B), read_only(W), noise is not None and bool(W.any()))
+            W = as_covariances("noise", W)
+        self._hold(frozen(A), frozen(B), read_only(W))
+
+
+class Weights(Displayed):
+    """What all costs have in common."""
+
+    Q: Array
+    R: Array
+    N: Array | None
+    _core: ClassVar[int]  # axes that are not of the batch
+
+    @property
+    def state_size(self) -> int:
+        """The number of states d."""
+        return int(self.Q.shape[-1])
+
+    @property
+    def input_size(self) -> int:
+        """The number of inputs m."""
+        return int(self.R.shape[-1])
+
+    @cached_property
+    def batch_shape(self) -> tuple[int, ...]:
+        """The leading axes: () for one cost."""
+        return self._batch(self.Q, self.R, self.N)
 
     @classmethod
-    def unchecked(cls, A: Array, B: Array, noise: Array) -> LinearSystem:
-        """A system of arrays that are known to be right, and that nobody else will write to."""
-        system = object.__new__(cls)
-        system._hold(read_only(A), read_only(B), read_only(noise), bool(noise.any()))
-        return system
-
-    def _hold(self, A: Array, B: Array, noise: Array, has_noise: bool) -> None:
-        batches = {"A": A.shape[:-2], "B": B.shape[:-2], "noise": noise.shape[:-2]}
-        shape = broadcast_batches(batches)
-        record(self, A=A, B=B, noise=noise, has_noise=has_noise, batch_shape=shape)
+    def _batch(cls, Q: Array, R: Array, N: Array | None) -> tuple[int, ...]:
+        parts = {"Q": Q, "R": R} | ({} if N is None else {"N": N})
+        return broadcast_batches({name: W.shape[: -cls._core] for name, W in parts.items()})
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class QuadraticCost(Displayed):
+class QuadraticCost(Weights):
     """The cost of an episode, Σ xᵀQx + uᵀRu + 2xᵀNu over its steps, and xᵀQx of its last state.
 
     Parameters
@@ -149,6 +170,7 @@ class QuadraticCost(Displayed):
     R: Float[Array, "*#batch steps m m"]
     N: Float[Array, "*#batch steps d m"] | None
     indefinite: bool
+    _core = 3
 
     def __init__(
         self, Q: ArrayLike, R: ArrayLike, N: ArrayLike | None = None, *, indefinite: bool = False
@@ -169,9 +191,7 @@ class QuadraticCost(Displayed):
                 N.shape[-3:] == (H - 1, d, m),
                 f"N must have shape (..., {H - 1}, {d}, {m}), not {N.shape}",
             )
-        broadcast_batches(
-            {"Q": Q.shape[:-3], "R": R.shape[:-3], "N": () if N is None else N.shape[:-3]}
-        )
+        self._batch(Q, R, N)
         if not indefinite:
             require_convex(Q, R, N, "; pass indefinite=True if that is meant")
         N = None if N is None else frozen(N)
@@ -182,25 +202,10 @@ class QuadraticCost(Displayed):
         """The number of states H of an episode; it has H-1 inputs."""
         return int(self.Q.shape[-3])
 
-    @property
-    def state_size(self) -> int:
-        """The number of states d."""
-        return int(self.Q.shape[-1])
-
-    @property
-    def input_size(self) -> int:
-        """The number of inputs m."""
-        return int(self.R.shape[-1])
-
-    def rest(self, step: int) -> QuadraticCost:
+    def rest(self: _Cost, step: int) -> _Cost:
         """The cost of what is left from this step on."""
-        return record(
-            object.__new__(QuadraticCost),
-            Q=self.Q[..., step:, :, :],
-            R=self.R[..., step:, :, :],
-            N=None if self.N is None else self.N[..., step:, :, :],
-            indefinite=self.indefinite,
-        )
+        N = None if self.N is None else self.N[..., step:, :, :]
+        return altered(self, Q=self.Q[..., step:, :, :], R=self.R[..., step:, :, :], N=N)
 
     @cached_property
     def later_weights(self) -> Float[Array, "*batch d d"]:
@@ -214,12 +219,6 @@ class QuadraticCost(Displayed):
         if self.N is not None:
             return 0.0
         return float(start @ self.Q[0] @ start + np.vdot(self.later_weights, noise))
-
-    @cached_property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: () for one cost."""
-        shapes = {"Q": self.Q.shape[:-3], "R": self.R.shape[:-3]}
-        return broadcast_batches(shapes | {"N": () if self.N is None else self.N.shape[:-3]})
 
     def _facts(self) -> dict[str, object]:
         facts = {"states": self.state_size, "inputs": self.input_size, "steps": self.horizon - 1}

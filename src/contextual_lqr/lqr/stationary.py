@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from contextual_lqr.checks import (
     as_number,
     as_numbers,
     as_symmetric,
-    broadcast_batches,
     frozen,
     record,
     require,
@@ -33,6 +31,7 @@ from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
     QuadraticCost,
+    Weights,
     apply,
     as_states,
     require_convex,
@@ -42,7 +41,7 @@ _DEFINITE = 1e-12  # the least eigenvalue of R, in units in which its diagonal i
 
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
-class StationaryCost(Displayed):
+class StationaryCost(Weights):
     """The cost of a step, xᵀQx + uᵀRu + 2xᵀNu, of a machine that runs on and on.
 
     Parameters
@@ -77,6 +76,7 @@ class StationaryCost(Displayed):
     N: Float[Array, "*#batch d m"] | None
     discount: float
     constant: tuple[int, ...]
+    _core = 2
 
     def __init__(
         self,
@@ -95,9 +95,7 @@ class StationaryCost(Displayed):
         if N is not None:
             N = as_numbers("N", N, "(..., d, m)", 2)
             require(N.shape[-2:] == (d, m), f"N must have shape (..., {d}, {m}), not {N.shape}")
-        broadcast_batches(
-            {"Q": Q.shape[:-2], "R": R.shape[:-2], "N": () if N is None else N.shape[:-2]}
-        )
+        self._batch(Q, R, N)
         _require_definite(R)
         stages = None if N is None else N[..., None, :, :]
         require_convex(np.stack((Q, Q), -3), R[..., None, :, :], stages, "")
@@ -107,22 +105,6 @@ class StationaryCost(Displayed):
         still = tuple(sorted({as_count("constant", i, 0, d - 1) for i in constant}))
         require(len(still) < d, "every state is constant: there is nothing to control")
         record(self, Q=frozen(Q), R=frozen(R), N=N, discount=discount, constant=still)
-
-    @property
-    def state_size(self) -> int:
-        """The number of states d."""
-        return int(self.Q.shape[-1])
-
-    @property
-    def input_size(self) -> int:
-        """The number of inputs m."""
-        return int(self.R.shape[-1])
-
-    @cached_property
-    def batch_shape(self) -> tuple[int, ...]:
-        """The leading axes: () for one cost."""
-        shapes = {"Q": self.Q.shape[:-2], "R": self.R.shape[:-2]}
-        return broadcast_batches(shapes | {"N": () if self.N is None else self.N.shape[:-2]})
 
     @property
     def moving(self) -> list[int]:

@@ -13,7 +13,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.checks import as_numbers, frozen, read_only, record, require, shown
+from contextual_lqr.checks import altered, as_numbers, as_places, frozen, read_only, record, require
 from contextual_lqr.lqr.problem import QuadraticCost
 
 TURN = 2 * np.pi
@@ -93,15 +93,8 @@ class TargetCost(QuadraticCost):
             )
             shape = np.broadcast_shapes(array.shape, (steps, size))
             found.append(frozen(np.broadcast_to(array, shape)))
-        chosen = tuple(angles)
-        whole = all(isinstance(i, int | np.integer) and 0 <= i < d for i in chosen)
-        require(whole, f"angles must be states counted from 0 to {d - 1}, not {shown(angles)}")
-        record(
-            self,
-            target=found[0],
-            input_target=found[1],
-            angles=tuple(sorted({int(i) for i in chosen})),
-        )
+        places = as_places("angles", angles, d)
+        record(self, target=found[0], input_target=found[1], angles=places)
 
     def errors(
         self, states: Float[Array, "*batch H d"], inputs: Float[Array, "*batch steps m"]
@@ -112,16 +105,8 @@ class TargetCost(QuadraticCost):
 
     def rest(self, step: int) -> TargetCost:
         """The cost of what is left from this step on."""
-        return record(
-            object.__new__(TargetCost),
-            Q=self.Q[..., step:, :, :],
-            R=self.R[..., step:, :, :],
-            N=None if self.N is None else self.N[..., step:, :, :],
-            indefinite=self.indefinite,
-            target=self.target[..., step:, :],
-            input_target=self.input_target[..., step:, :],
-            angles=self.angles,
-        )
+        target, input_target = self.target[..., step:, :], self.input_target[..., step:, :]
+        return altered(super().rest(step), target=target, input_target=input_target)
 
     def _facts(self) -> dict[str, object]:
         return {**super()._facts(), "angles": len(self.angles)}

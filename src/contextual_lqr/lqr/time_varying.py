@@ -15,16 +15,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.checks import (
-    as_numbers,
-    as_symmetric,
-    broadcast_batches,
-    frozen,
-    read_only,
-    record,
-    require,
-    require_semi_definite,
-)
+from contextual_lqr.checks import as_covariances, as_numbers, frozen, read_only, require
 from contextual_lqr.lqr.dynamics import Dynamics
 
 
@@ -76,6 +67,7 @@ class TimeVaryingSystem(Dynamics):
     noise: Float[Array, "*#batch stages d d"]
     batch_shape: tuple[int, ...]
     has_noise: bool
+    _core = 3
 
     def __init__(self, A: ArrayLike, B: ArrayLike, noise: ArrayLike | None = None) -> None:
         A = as_numbers("A", A, "(..., H-1, d, d)", 3)
@@ -94,22 +86,10 @@ class TimeVaryingSystem(Dynamics):
             W.shape[-2:] == (d, d) and (W.ndim == 2 or W.shape[-3] in (1, steps)),
             f"noise must have shape ({d}, {d}) or (..., {steps}, {d}, {d}), not {W.shape}",
         )
-        W = as_symmetric("noise", W)
-        require_semi_definite("noise, a covariance,", W)
-        self._hold(frozen(A), frozen(B), read_only(W))
+        self._hold(frozen(A), frozen(B), read_only(as_covariances("noise", W)))
 
-    @classmethod
-    def unchecked(cls, A: Array, B: Array, noise: Array) -> TimeVaryingSystem:
-        """A system of arrays that are known to be right, and that nobody else will write to."""
-        system = object.__new__(cls)
-        system._hold(read_only(A), read_only(B), read_only(noise))
-        return system
-
-    def _hold(self, A: Array, B: Array, noise: Array) -> None:
-        W = noise[None] if noise.ndim == 2 else noise
-        batches = {"A": A.shape[:-3], "B": B.shape[:-3], "noise": W.shape[:-3]}
-        shape = broadcast_batches(batches)
-        record(self, A=A, B=B, noise=W, has_noise=bool(W.any()), batch_shape=shape)
+    def _hold(self, A: Array, B: Array, noise: Array) -> TimeVaryingSystem:
+        return super()._hold(A, B, noise[None] if noise.ndim == 2 else noise)
 
     @cached_property
     def steps(self) -> int:

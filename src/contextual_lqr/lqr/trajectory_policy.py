@@ -10,7 +10,15 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.checks import as_input_bounds, as_numbers, frozen, record, require, shown
+from contextual_lqr.checks import (
+    altered,
+    as_input_bounds,
+    as_numbers,
+    as_places,
+    frozen,
+    record,
+    require,
+)
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.lqr.problem import apply, as_states
 from contextual_lqr.lqr.target_cost import wrapped
@@ -70,17 +78,10 @@ class TrajectoryPolicy(Displayed):
             "states, inputs and gains must have shapes (..., H, d), (..., H-1, m) and "
             f"(..., H-1, m, d), not {x.shape}, {u.shape} and {K.shape}",
         )
-        chosen = tuple(angles)
-        whole = all(isinstance(i, int | np.integer) and 0 <= i < d for i in chosen)
-        require(whole, f"angles must be states counted from 0 to {d - 1}, not {shown(angles)}")
-        record(
-            self,
-            states=frozen(x),
-            inputs=frozen(u),
-            gains=frozen(K),
-            angles=tuple(sorted({int(i) for i in chosen})),
-            input_bounds=None if input_bounds is None else as_input_bounds(input_bounds, m),
-        )
+        places = as_places("angles", angles, d)
+        limits = None if input_bounds is None else as_input_bounds(input_bounds, m)
+        path = {"states": frozen(x), "inputs": frozen(u), "gains": frozen(K)}
+        record(self, **path, angles=places, input_bounds=limits)
 
     def __call__(self, step: int, state: ArrayLike) -> Float[Array, "*batch m"]:
         """The input in this state, (..., d), at this step, counted from 0."""
@@ -92,14 +93,8 @@ class TrajectoryPolicy(Displayed):
 
     def rest(self, step: int) -> TrajectoryPolicy:
         """What is left of it from this step on."""
-        return record(
-            object.__new__(TrajectoryPolicy),
-            states=self.states[..., step:, :],
-            inputs=self.inputs[..., step:, :],
-            gains=self.gains[..., step:, :, :],
-            angles=self.angles,
-            input_bounds=self.input_bounds,
-        )
+        states, inputs = self.states[..., step:, :], self.inputs[..., step:, :]
+        return altered(self, states=states, inputs=inputs, gains=self.gains[..., step:, :, :])
 
     def _facts(self) -> dict[str, object]:
         *batch, steps, m, d = self.gains.shape
