@@ -24,6 +24,7 @@ from contextual_lqr.certificates.margins import THIN, LoopMargins
 from contextual_lqr.certificates.saturation import Saturation
 from contextual_lqr.context import Schedule
 from contextual_lqr.display import Displayed, context_fact
+from contextual_lqr.files import finite
 from contextual_lqr.lqr.problem import LinearPolicy
 from contextual_lqr.lqr.stationary import Policy
 
@@ -98,43 +99,30 @@ class Certificate(Displayed):
 
     def as_dict(self) -> dict[str, Any]:
         """All but the controller, for JSON: numbers that are not finite become None."""
-
-        def plain(value: float) -> float | None:
-            return float(value) if np.isfinite(value) else None
-
-        return {
-            "context": self.context.one_by_one
-            if isinstance(self.context, Schedule)
-            else self.context,
+        context = self.context
+        facts = {
             "verdict": self.verdict,
             "reason": self.reason,
-            "predicted_cost": plain(self.predicted_cost),
-            "lower_cost": plain(self.lower.certified),
-            "lower_searched": plain(self.lower.searched),
-            "upper_cost": plain(self.upper.certified),
-            "upper_searched": plain(self.upper.searched),
-            "likely_excess": plain(self.likely_excess),
-            "instability": plain(self.instability),
-            "extrapolation_score": plain(self.extrapolation.score),
+            "predicted_cost": self.predicted_cost,
+            "lower_cost": self.lower.certified,
+            "lower_searched": self.lower.searched,
+            "upper_cost": self.upper.certified,
+            "upper_searched": self.upper.searched,
+            "likely_excess": self.likely_excess,
+            "instability": self.instability,
+            "extrapolation_score": self.extrapolation.score,
             "extrapolation": self.extrapolation.place,
             "extrapolation_feature": self.extrapolation.feature,
-            **({} if self.saturation is None else self._at_limits(self.saturation)),
-            **({} if self.margins is None else self._loop()),
         }
-
-    def _loop(self) -> dict[str, float | None]:
-        assert self.margins is not None
-        low, high = self.margins.gain
-        found = {"disk_margin": self.margins.disk, "phase_margin": self.margins.phase}
-        found |= {"gain_margin_low": low, "gain_margin_high": high}
-        found |= {"half_life": self.margins.half_life}
-        return {name: float(x) if np.isfinite(x) else None for name, x in found.items()}
-
-    @staticmethod
-    def _at_limits(met: Saturation) -> dict[str, float | None]:
-        added, off = (x if np.isfinite(x) else None for x in (met.added_cost, met.deviation))
-        shares = {"saturated_runs": met.runs, "saturated_steps": met.steps}
-        return {**shares, "saturation_cost": added, "saturation_cost_deviation": off}
+        if (met := self.saturation) is not None:
+            facts |= {"saturated_runs": met.runs, "saturated_steps": met.steps}
+            facts |= {"saturation_cost": met.added_cost, "saturation_cost_deviation": met.deviation}
+        if (loop := self.margins) is not None:
+            low, high = loop.gain
+            facts |= {"disk_margin": loop.disk, "phase_margin": loop.phase}
+            facts |= {"gain_margin_low": low, "gain_margin_high": high, "half_life": loop.half_life}
+        told = context.one_by_one if isinstance(context, Schedule) else context
+        return {"context": told, **finite(facts)}
 
 
 def judge(

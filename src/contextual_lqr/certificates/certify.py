@@ -11,13 +11,9 @@ from numpy.typing import ArrayLike
 from contextual_lqr.belief.confidence import BetaRule
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence.episodes import machine_labels
-from contextual_lqr.certificates.certificate import (
-    Certificate,
-)
+from contextual_lqr.certificates.certificate import Certificate
 from contextual_lqr.certificates.certification import CertificationTask
-from contextual_lqr.certificates.limits import (
-    InputBounds,
-)
+from contextual_lqr.certificates.limits import InputBounds
 from contextual_lqr.certificates.paths.path_certificate import certify_path
 from contextual_lqr.context import Dynamics, Schedule
 from contextual_lqr.context.variables import one_by_one

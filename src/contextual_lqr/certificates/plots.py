@@ -12,11 +12,7 @@ from numpy.typing import ArrayLike
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.backtest_records import BAD, Backtest
-from contextual_lqr.certificates.certificate import (
-    REFUSED_EXCESS,
-    TRUSTED_EXCESS,
-    Certificate,
-)
+from contextual_lqr.certificates.certificate import REFUSED_EXCESS, TRUSTED_EXCESS, Certificate
 from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.certificates.tradeoff import FACTORS, Tradeoff, tradeoff
@@ -113,11 +109,7 @@ def plot_prediction(
     with figure_style():
         drawn = panels(figure, len(shown), min(3, len(shown)), 3.2, 2.2)
         for k, axes in zip(shown, drawn, strict=True):
-            band, expected = (
-                (seen.states[..., k], seen.expected_states[:, k])
-                if k < d
-                else (seen.inputs[..., k - d], seen.expected_inputs[:, k - d])
-            )
+            band, expected = seen.quantity(k)
             steps, colour = np.arange(1, len(expected) + 1), PALETTE[0 if k < d else 1]
             axes.fill_between(steps, band[0], band[2], color=colour, alpha=0.25, linewidth=0)
             axes.plot(steps, band[1], color=colour, linewidth=1.5, label="median")

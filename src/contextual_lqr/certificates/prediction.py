@@ -40,6 +40,41 @@ class ClosedLoopPrediction:
     exploded: int
     saturated: float = 0.0
 
+    @classmethod
+    def of(
+        cls,
+        policy: LinearPolicy | TrajectoryPolicy,
+        played: tuple[Array, Array],
+        expected: tuple[Array, Array],
+        costs: Array,
+        band: float,
+        largest: float,
+        saturated: float,
+    ) -> ClosedLoopPrediction:
+        """Of states and inputs, `played` and `expected`; a run that reaches `largest` explodes."""
+        ends, (states, inputs) = [(1 - band) / 2, 0.5, (1 + band) / 2], played
+        return cls(
+            policy,
+            np.quantile(states, ends, axis=0, method="nearest"),
+            np.quantile(inputs, ends, axis=0, method="nearest"),
+            *expected,
+            costs,
+            int((np.abs(states) >= largest).any((1, 2)).sum()),
+            saturated,
+        )
+
+    def quantity(self, k: int) -> tuple[Float[Array, "3 steps"], Float[Array, " steps"]]:
+        """The band, and what is expected, of the k-th of states and inputs."""
+        if (j := k - self.states.shape[-1]) < 0:
+            return self.states[..., k], self.expected_states[:, k]
+        return self.inputs[..., j], self.expected_inputs[:, j]
+
+
+def require_runs(runs: int, band: float) -> None:
+    """Refuse fewer than two runs, and a band that is no share of them."""
+    require(runs >= 2, f"runs must be at least 2, not {runs!r}")
+    require(0 < band < 1, f"band must be between 0 and 1, not {band!r}")
+
 
 def predict_closed_loop(
     belief: MachineBelief,
@@ -57,8 +92,7 @@ def predict_closed_loop(
     Inputs are clipped to their bounds. The band holds this share of the runs. A run counts as
     exploded when a state passes 10¹⁵⁰; it is held there.
     """
-    require(runs >= 2, f"runs must be at least 2, not {runs!r}")
-    require(0 < band < 1, f"band must be between 0 and 1, not {band!r}")
+    require_runs(runs, band)
     d = len(belief.mean)
     x = as_numbers("start", start, "(d,)", 1)
     require(x.shape == (d,), f"start must be {d} numbers, one for each state, not {x.shape}")
@@ -76,14 +110,12 @@ def predict_closed_loop(
     played = rollout(policy, drawn, x, shocks, **options)
     expected = rollout(policy, belief.system, x, np.zeros(shocks.shape[1:]), **options)
     at_limit = (played.inputs <= limits.low) | (played.inputs >= limits.high)
-    ends = [(1 - band) / 2, 0.5, (1 + band) / 2]
-    return ClosedLoopPrediction(
+    return ClosedLoopPrediction.of(
         policy,
-        np.quantile(played.states, ends, axis=0, method="nearest"),
-        np.quantile(played.inputs, ends, axis=0, method="nearest"),
-        expected.states,
-        expected.inputs,
+        (played.states, played.inputs),
+        (expected.states, expected.inputs),
         np.asarray(trajectory_cost(played, cost)),
-        int((np.abs(played.states) >= _LARGEST).any((1, 2)).sum()),
+        band,
+        _LARGEST,
         float(at_limit.any(-1).mean()),
     )

@@ -134,14 +134,8 @@ def _quantities(
     described: FleetDescription, seen: ClosedLoopPrediction
 ) -> list[tuple[str, Array, Array]]:
     """(label, band (3, steps), expected) of every state and input that may change."""
-    d = len(described.states)
-    return [
-        (label, seen.states[..., k], seen.expected_states[:, k])
-        if k < d
-        else (label, seen.inputs[..., k - d], seen.expected_inputs[:, k - d])
-        for k, label in enumerate(described.labels)
-        if label is not None
-    ]
+    names = enumerate(described.labels)
+    return [(label, *seen.quantity(k)) for k, label in names if label is not None]
 
 
 def _show(

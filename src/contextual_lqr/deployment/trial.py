@@ -19,14 +19,13 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.certification import QUANTILE
 from contextual_lqr.certificates.margins import settling_steps
-from contextual_lqr.certificates.prediction import ClosedLoopPrediction
+from contextual_lqr.certificates.prediction import ClosedLoopPrediction, require_runs
 from contextual_lqr.certificates.saturation import (
     LARGEST,
     Saturation,
     compared,
     paired_noise,
 )
-from contextual_lqr.checks import require
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.deployment.task import Task
 from contextual_lqr.lqr.problem import LinearSystem
@@ -116,9 +115,8 @@ def predicted_run(
     band: float = 0.9,
 ) -> ClosedLoopPrediction:
     """The band of runs to the set-point on posterior draws; what is constant stays at its start."""
-    require(runs >= 2, f"runs must be at least 2, not {runs!r}")
-    require(0 < band < 1, f"band must be between 0 and 1, not {band!r}")
-    drawn, ends = belief.draw(runs, rng), [(1 - band) / 2, 0.5, (1 + band) / 2]
+    require_runs(runs, band)
+    drawn = belief.draw(runs, rng)
     controller.meet(start)
     moving, d, m = list(controller.task.moving), len(start), len(controller.gain)
     shocks = np.sqrt(np.einsum("nii->ni", drawn.noise[:, moving][:, :, moving]))[:, None]
@@ -133,14 +131,13 @@ def predicted_run(
 
     gain = np.zeros((m, d))
     gain[:, moving] = controller.gain[:, : len(moving)]
-    return ClosedLoopPrediction(
+    return ClosedLoopPrediction.of(
         StationaryPolicy(gain).over(steps),
-        np.quantile(whole(moved), ends, axis=0, method="nearest"),
-        np.quantile(inputs, ends, axis=0, method="nearest"),
-        whole(expected[0]),
-        expected[1],
+        (whole(moved), inputs),
+        (whole(expected[0]), expected[1]),
         _cost(controller, moved, inputs),
-        int((np.abs(moved) >= LARGEST).any((1, 2)).sum()),
+        band,
+        LARGEST,
         float(clipped.mean()),
     )
 

@@ -15,8 +15,7 @@ from contextual_lqr.certificates.paths.path_certificate import (
     limits_of,
     require_episodes,
 )
-from contextual_lqr.certificates.prediction import ClosedLoopPrediction
-from contextual_lqr.checks import require
+from contextual_lqr.certificates.prediction import ClosedLoopPrediction, require_runs
 from contextual_lqr.lqr.problem import as_states
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.planning.paths.path_roll_out import FARTHEST, play_draws
@@ -36,8 +35,7 @@ def predict_path(
     band: float = 0.9,
 ) -> ClosedLoopPrediction:
     """Play the policy that `certify` gives on `runs` plausible machines, stretched as there."""
-    require(runs >= 2, f"runs must be at least 2, not {runs!r}")
-    require(0 < band < 1, f"band must be between 0 and 1, not {band!r}")
+    require_runs(runs, band)
     require_episodes(cost)
     belief = decoder.machine(context, machine)
     assert isinstance(belief, DynamicsBelief)
@@ -55,14 +53,12 @@ def predict_path(
     if path.policy.input_bounds is not None:
         low, high = path.policy.input_bounds
         at_limit = (played.inputs <= low) | (played.inputs >= high)
-    ends = [(1 - band) / 2, 0.5, (1 + band) / 2]
-    return ClosedLoopPrediction(
+    return ClosedLoopPrediction.of(
         path.policy,
-        np.quantile(played.states, ends, axis=0, method="nearest"),
-        np.quantile(played.inputs, ends, axis=0, method="nearest"),
-        path.states,
-        path.inputs,
+        (played.states, played.inputs),
+        (path.states, path.inputs),
         np.asarray(trajectory_cost(played, cost)),
-        int((np.abs(played.states) >= FARTHEST).any((1, 2)).sum()),
+        band,
+        FARTHEST,
         float(at_limit.any(-1).mean()),
     )
