@@ -361,7 +361,9 @@ def _digest(content: bytes) -> str:
 
 
 def finite(value: Any) -> Any:
-    """What strict JSON can hold: a number that is not finite becomes None."""
+    """What strict JSON can hold: arrays as lists, None for a number that is not finite."""
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.tolist()
     if isinstance(value, dict):
         return {name: finite(one) for name, one in value.items()}
     if isinstance(value, list | tuple):

@@ -92,9 +92,7 @@ def show_tradeoff(
         title = f"{name}: {'an episode' if task.horizon else 'one constant gain'}"
         write_figure(output, lambda figure: draw_tradeoff(found, title=title, figure=figure))
     if as_json:
-        arrays: dict[str, Array] = vars(found)
-        lists = {name: _plain(array) for name, array in arrays.items()}
-        print_json({"context": context, "horizon": task.horizon} | lists)
+        print_json({"context": context, "horizon": task.horizon} | vars(found))
         return
     table = plain_table("R times", "states", "5..95 %", "inputs", "5..95 %", "held", left=0)
     for k, factor in enumerate(found.factors.tolist()):
@@ -106,10 +104,3 @@ def show_tradeoff(
     console = Console()
     console.print(f"{name}: root mean squares of a step, by the task's own Q and R", markup=False)
     console.print(table)
-
-
-def _plain(array: Array) -> list[object]:
-    """For JSON: what is not finite becomes None."""
-    numbers = array.astype(object)
-    numbers[~np.isfinite(array)] = None
-    return list(numbers.tolist())

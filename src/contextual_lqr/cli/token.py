@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 from rich.table import Table
 
@@ -14,7 +13,7 @@ from contextual_lqr.cli.options import AsJson, Store
 from contextual_lqr.cli.study_files import address
 from contextual_lqr.cli.terminal import Console, answer, print_json, print_text
 from contextual_lqr.study.log import Log
-from contextual_lqr.study.tokens import Role, Token, Tokens
+from contextual_lqr.study.tokens import Role, Tokens
 
 
 def create(
@@ -41,7 +40,7 @@ def create(
     with _tokens(store) as tokens:
         made, text = tokens.create(role, machine, name)
     if as_json:
-        print_json({**_facts(made), "token": text})
+        print_json({**made.facts, "token": text})
         return
     print_text(text + "\n")
 
@@ -51,7 +50,7 @@ def list_(store: Store, /, *, as_json: AsJson = False) -> None:
     with _tokens(store) as tokens:
         found = tokens.all()
     if as_json:
-        print_json([_facts(one) for one in found])
+        print_json([one.facts for one in found])
         return
     table = Table()
     for title in ("id", "role", "name", "made", "revoked"):
@@ -72,7 +71,7 @@ def revoke(store: Store, token: str, /, *, as_json: AsJson = False) -> None:
     """
     with _tokens(store) as tokens:
         gone = tokens.revoke(token)
-    answer(as_json, _facts(gone), f"{gone.id} of {gone.name} is revoked")
+    answer(as_json, gone.facts, f"{gone.id} of {gone.name} is revoked")
 
 
 @contextmanager
@@ -85,10 +84,6 @@ def _tokens(store: str) -> Iterator[Tokens]:
         yield Tokens(log)
     finally:
         log.close()
-
-
-def _facts(token: Token) -> dict[str, Any]:
-    return {name: value for name, value in vars(token).items() if name != "digest"}
 
 
 def _day(seconds: float) -> str:

@@ -60,15 +60,11 @@ def expected(decoder: Decoder, asks: Sequence[Ask]) -> Decoder:
     """
     twin = decoder.copy()
     out = [_out(ask) for ask in asks]
-    contexts, context_map, store = [one.context for one in out], decoder.context_map, decoder.store
+    contexts, context_map = [one.context for one in out], decoder.context_map
     G = context_map.matrices(contexts)
     keys = context_map.keys(contexts, G)
     labels = [ask.machine for ask in asks]
-    own = [  # a label without data is that of a machine never seen
-        label if label and store is not None and store.place(label, key) is not None else None
-        for label, key in zip(labels, keys, strict=True)
-    ]
-    played = _imagined(decoder._belief(G, keys, own).system, out)
+    played = _imagined(decoder._belief(G, keys, own_labels(decoder, labels, keys)).system, out)
     # What is expected to run away teaches nothing.
     some = [k for k, one in enumerate(played) if one is not None]
     twin.update_many(
@@ -77,6 +73,15 @@ def expected(decoder: Decoder, asks: Sequence[Ask]) -> Decoder:
         [labels[k] for k in some],
     )
     return twin
+
+
+def own_labels(decoder: Decoder, labels: Sequence[str | None], keys: Array) -> list[str | None]:
+    """The labels of machines with data of their own; None for one never seen in its context."""
+    store = decoder.store
+    return [
+        label if label and store is not None and store.place(label, key) is not None else None
+        for label, key in zip(labels, keys, strict=True)
+    ]
 
 
 class _Out(NamedTuple):

@@ -29,8 +29,9 @@ from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.misfit import find_misfits
 from contextual_lqr.errors import ContextualLQRError, InputError
+from contextual_lqr.files import finite
 from contextual_lqr.lqr.problem import QuadraticCost
-from contextual_lqr.study.shown_log import NO_LABEL, number, numbers
+from contextual_lqr.study.shown_log import NO_LABEL
 
 Ranges = Mapping[str, tuple[float, float]]
 
@@ -129,10 +130,10 @@ def theta(seen: Seen) -> dict[str, Any]:
     return {
         "rows": list(seen.names.states),
         "columns": list(said.values()),
-        "estimate": numbers(decoder.estimate),
-        "error": numbers(decoder.posterior.deviations),
+        "estimate": finite(decoder.estimate),
+        "error": finite(decoder.posterior.deviations),
         "known": list(decoder.known),
-        "noise": numbers(np.sqrt(np.diagonal(decoder.noise_estimate))),
+        "noise": finite(np.sqrt(np.diagonal(decoder.noise_estimate))),
         "steps": decoder.rows,
         "dark": [str(one) for one in dark],
     }
@@ -202,7 +203,7 @@ def trust_map(
     contexts = [at | {x: i} | ({} if y is None else {y: j}) for j in ys for i in xs]
     found = seen.certificates(contexts)
     cells: list[dict[str, Any]] = [
-        {"verdict": one.verdict, "excess": number(one.likely_excess), "tried": 0} for one in found
+        {"verdict": one.verdict, "excess": finite(one.likely_excess), "tried": 0} for one in found
     ]
     for context in seen.machines.values():
         place = _cell(context, (x, xs), (y, ys))
@@ -255,17 +256,13 @@ def look(seen: Seen, context: Any, machine: str | None = None) -> dict[str, Any]
     d = len(seen.names.states)
     lines = []
     for k, name in enumerate((*seen.names.states, *seen.names.inputs)):
-        band, expected = (
-            (ran.states[..., k], ran.expected_states[:, k])
-            if k < d
-            else (ran.inputs[..., k - d], ran.expected_inputs[:, k - d])
-        )
-        low, middle, high = numbers(band[:, ::every])
+        band, expected = ran.quantity(k)
+        low, middle, high = finite(band[:, ::every])
         if seen.names.drawn[k]:
             unit, kind = seen.names.units.get(name, ""), "state" if k < d else "input"
             line = {"name": name, "unit": unit, "kind": kind}
             line |= {"low": low, "median": middle, "high": high}
-            lines.append(line | {"expected": numbers(expected[::every])})
+            lines.append(line | {"expected": finite(expected[::every])})
     return {
         **one.as_dict(),
         "machine": machine,
@@ -273,7 +270,7 @@ def look(seen: Seen, context: Any, machine: str | None = None) -> dict[str, Any]
         "lines": lines,
         "states": list(seen.names.states),
         "inputs": list(seen.names.inputs),
-        "gains": numbers(np.asarray(ran.policy.gains)[::every]),
+        "gains": finite(np.asarray(ran.policy.gains)[::every]),
         "exploded": ran.exploded,
     }
 
@@ -295,10 +292,10 @@ def alarm(seen: Seen) -> dict[str, Any]:
             "machine": one.label,
             "named": one.named,
             "reason": one.reason,
-            "p_value": number(one.p_value),
-            "excess": number(one.excess),
-            "own_error": number(one.local_error),
-            "fleet_error": number(one.fleet_error),
+            "p_value": finite(one.p_value),
+            "excess": finite(one.excess),
+            "own_error": finite(one.local_error),
+            "fleet_error": finite(one.fleet_error),
         }
         for one in found.machines[:_LISTED]
     ]
@@ -322,7 +319,7 @@ def next_runs(seen: Seen) -> dict[str, Any]:
         {
             "machine": (known[one.place][0] or NO_LABEL) if one.place < len(known) else None,
             "context": one.context,
-            "saving": number(one.saving),
+            "saving": finite(one.saving),
         }
         for one in ranked
     ]

@@ -15,8 +15,10 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.files import finite
 from contextual_lqr.lqr.problem import QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost
+from contextual_lqr.study.asking import own_labels
 from contextual_lqr.study.encoding import context_of, episode_of
 from contextual_lqr.study.log import Ask, Episode, Machine
 
@@ -45,18 +47,6 @@ class Run:
         return cls(one.number, *said, start, one.steps, one.cost)
 
 
-def number(value: float) -> float | None:
-    """For JSON, which has no infinity."""
-    return float(value) if np.isfinite(value) else None
-
-
-def numbers(values: Array) -> Any:
-    """An array as lists, None where it is not finite."""
-    found = values.astype(object)
-    found[~np.isfinite(values)] = None
-    return found.tolist()
-
-
 def costs(runs: Sequence[Run], decoder: Decoder, cost: QuadraticCost) -> dict[str, Any]:
     """Cost and excess of each run, as columns."""
     best = best_costs(runs, decoder, cost)
@@ -81,18 +71,13 @@ def best_costs(runs: Sequence[Run], decoder: Decoder, cost: QuadraticCost) -> li
     """The least that each run could have cost on its machine, as it is believed to be now."""
     if not runs or not decoder.rows:
         return [None] * len(runs)
-    context_map, store = decoder.context_map, decoder.store
-    contexts = [run.context for run in runs]
+    context_map, contexts = decoder.context_map, [run.context for run in runs]
     keys = context_map.keys(contexts, context_map.matrices(contexts))
-    labels = [
-        run.machine
-        if run.machine and store is not None and store.place(run.machine, key) is not None
-        else None
-        for run, key in zip(runs, keys, strict=True)
-    ]
+    labels = own_labels(decoder, [run.machine for run in runs], keys)
     systems = decoder.machines(contexts, labels).system
     starts = np.stack([run.start for run in runs])
-    return [number(float(one)) for one in np.asarray(optimal_cost(systems, cost, starts))]
+    found: list[float | None] = finite(np.asarray(optimal_cost(systems, cost, starts)))
+    return found
 
 
 def machines(

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from contextual_lqr.checks import require, shown
 from contextual_lqr.study.log import Log
@@ -39,6 +39,11 @@ class Token:
     digest: str
     created_at: float
     revoked_at: float | None = None
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What may be shown of it."""
+        return {name: value for name, value in vars(self).items() if name != "digest"}
 
 
 class Tokens:

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from importlib import import_module
 from importlib.metadata import version
-from importlib.util import find_spec
-from typing import Any
 
 import anyio.to_thread
 from fastapi import FastAPI
 
 from contextual_lqr.checks import require, shown
-from contextual_lqr.study.service import errors, general_routes, routes, token_routes
+from contextual_lqr.study.service import errors, routes, watch_routes
 from contextual_lqr.study.service.auth import STUDY_NAME
 from contextual_lqr.study.service.gate import Gate
 from contextual_lqr.study.service.limits import Limits
@@ -56,13 +53,7 @@ def create_app(studies: Mapping[str, Study], limits: Limits | None = None) -> Fa
     )
     app.state.studies, app.state.metrics = dict(studies), Metrics()
     errors.install(app)
-    for router in (general_routes.router, routes.router, token_routes.router, *_watched()):
+    for router in (routes.router, watch_routes.router):
         app.include_router(router)
     app.add_middleware(Gate, studies=studies, limits=limits, metrics=app.state.metrics)
     return app
-
-
-def _watched() -> list[Any]:
-    """The routes of the page, where it is installed."""
-    name = "contextual_lqr.study.service.watch_routes"
-    return [import_module(name).router] if find_spec(name) else []

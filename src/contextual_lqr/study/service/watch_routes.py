@@ -15,7 +15,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Annotated, Any
 
-from fastapi import APIRouter, HTTPException, Query, Request, Response
+from fastapi import APIRouter, Depends, HTTPException, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from starlette.concurrency import run_in_threadpool
 
@@ -24,7 +24,6 @@ from contextual_lqr.study.service.pulse import LONGEST, Pulse
 from contextual_lqr.study.watch import Answer, Watch
 
 router = APIRouter()
-Watcher = Annotated[Caller, authorized("watch")]
 Name = Annotated[str | None, Query(max_length=200)]
 Json = Annotated[str, Query(max_length=2000, description="An object of JSON.")]
 
@@ -64,7 +63,7 @@ class Watched:
             self._waiting -= 1
 
 
-async def watched(request: Request, caller: Caller) -> Watched:
+async def watched(request: Request, caller: Annotated[Caller, authorized("watch")]) -> Watched:
     """What this service shows of the caller's study."""
     kept = vars(request.app).setdefault("watched", {})
     name = request.path_params["study"]
@@ -76,75 +75,67 @@ async def watched(request: Request, caller: Caller) -> Watched:
     return one
 
 
+Shown = Annotated[Watched, Depends(watched)]
+
+
 @router.get("/api/{study}/overview")
-async def overview(request: Request, caller: Watcher) -> dict[str, Any]:
+async def overview(found: Shown) -> Answer:
     """How it stands, and every machine's state."""
-    found = await watched(request, caller)
     return await run_in_threadpool(found.watch.overview)
 
 
 @router.get("/api/{study}/costs")
-async def costs(request: Request, caller: Watcher) -> dict[str, Any]:
+async def costs(found: Shown) -> Answer:
     """Cost and excess of the latest episodes, as columns."""
-    found = await watched(request, caller)
     return await found.made(found.watch.costs)
 
 
 @router.get("/api/{study}/theta")
-async def theta(request: Request, caller: Watcher) -> dict[str, Any]:
+async def theta(found: Shown) -> Answer:
     """Θ with its standard errors, and the directions that no episode has excited."""
-    found = await watched(request, caller)
     return await found.made(found.watch.theta)
 
 
 @router.get("/api/{study}/trust")
-async def trust(request: Request, caller: Watcher) -> dict[str, Any]:
+async def trust(found: Shown) -> Answer:
     """How many machines never tried, all over the range, would be trusted."""
-    found = await watched(request, caller)
     return await found.made(found.watch.trust)
 
 
 @router.get("/api/{study}/alarm")
-async def alarm(request: Request, caller: Watcher) -> dict[str, Any]:
+async def alarm(found: Shown) -> Answer:
     """Machines that stand out, the worst first."""
-    found = await watched(request, caller)
     return await found.made(found.watch.alarm, longest=True)
 
 
 @router.get("/api/{study}/next")
-async def next_runs(request: Request, caller: Watcher) -> dict[str, Any]:
+async def next_runs(found: Shown) -> Answer:
     """What one more run would save of the price of ignorance."""
-    found = await watched(request, caller)
     return await found.made(found.watch.next_runs)
 
 
 @router.get("/api/{study}/map")
-async def trust_map(
-    request: Request, caller: Watcher, x: Name = None, y: Name = None, held: Json = "{}"
-) -> dict[str, Any]:
+async def trust_map(found: Shown, x: Name = None, y: Name = None, held: Json = "{}") -> Answer:
     """Verdict and likely excess over one or two names of the context; the others are held."""
-    found, at = await watched(request, caller), _object("held", held)
+    at = _object("held", held)
     return await found.made(lambda: found.watch.map(x, y, at))
 
 
 @router.get("/api/{study}/look")
-async def look(
-    request: Request, caller: Watcher, context: Json, machine: Name = None
-) -> dict[str, Any]:
+async def look(found: Shown, context: Json, machine: Name = None) -> Answer:
     """One machine in detail: verdict, gains, and the closed loop with the band of 90 %."""
-    found, at = await watched(request, caller), _object("context", context)
+    at = _object("context", context)
     return await found.made(lambda: found.watch.look(at, machine))
 
 
 @router.get("/api/{study}/events", response_class=StreamingResponse)
 async def events(
-    request: Request, caller: Watcher, seconds: Annotated[float, Query(ge=0, le=LONGEST)] = LONGEST
+    found: Shown, seconds: Annotated[float, Query(ge=0, le=LONGEST)] = LONGEST
 ) -> StreamingResponse:
     """Server-sent events: one now, and one whenever an episode or an ask has come.
 
     They end after five minutes, or sooner; whoever still watches, and still may, comes again.
     """
-    found = await watched(request, caller)
     if found.pulse.full:
         raise HTTPException(503, _MANY, {"Retry-After": "5"})
 
