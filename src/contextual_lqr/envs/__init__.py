@@ -12,8 +12,7 @@ except ImportError as error:
     raise MissingExtraError("Gymnasium", "gym") from error
 
 from contextual_lqr.envs.contextual_env import ContextualEnv
-from contextual_lqr.envs.dynamics_env import DynamicsEnv
-from contextual_lqr.envs.fleet_env import FleetEnv
+from contextual_lqr.envs.fleet_env import DynamicsEnv, FleetEnv
 from contextual_lqr.envs.output_env import OutputHistoryEnv
 from contextual_lqr.envs.rollout import Rollout, rollout
 
@@ -38,10 +37,10 @@ NONLINEAR_IDS = {
 PENDULUM = "contextual_lqr/InvertedPendulum-v0"
 """MuJoCo's inverted pendulum with a context; it needs the extra `mujoco`."""
 
-for _name, _id in IDS.items():
-    gymnasium.register(_id, "contextual_lqr.envs.fleet_env:FleetEnv", kwargs={"fleet": _name})
-for _name, _id in NONLINEAR_IDS.items():
-    gymnasium.register(_id, "contextual_lqr.envs.dynamics_env:DynamicsEnv", kwargs={"fleet": _name})
+for _kind, _ids in (("FleetEnv", IDS), ("DynamicsEnv", NONLINEAR_IDS)):
+    for _name, _id in _ids.items():
+        _place = f"contextual_lqr.envs.fleet_env:{_kind}"
+        gymnasium.register(_id, _place, kwargs={"fleet": _name})
 gymnasium.register(
     PENDULUM,
     "contextual_lqr.envs.inverted_pendulum:InvertedPendulum",

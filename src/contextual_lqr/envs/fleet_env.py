@@ -1,16 +1,20 @@
-"""A fleet as a Gymnasium environment: every episode another machine."""
+"""Fleets as Gymnasium environments: every episode another machine."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
+from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.envs.contextual_env import FARTHEST, ContextualEnv
 from contextual_lqr.errors import InputError
-from contextual_lqr.fleets import FLEETS, true_system
+from contextual_lqr.fleets import FLEETS, NONLINEAR_FLEETS, true_system
+from contextual_lqr.lqr.problem import LinearSystem
+from contextual_lqr.lqr.target_cost import about_target
 
 SCALES: dict[str, float] = {"path-following": 20.0, "quadrotor": 10.0, "heating": 50.0}
 """Inputs at an action of 1, in the fleet's unit; 10 for the others."""
@@ -23,10 +27,15 @@ class FleetEnv(ContextualEnv):
     negative cost; it is truncated at the fleet's horizon.
     """
 
+    _fleets: ClassVar[Mapping[str, Callable[..., Any]]] = FLEETS
+    _scale: ClassVar[float] = 10.0
+
     def __init__(self, fleet: str, **options: Any) -> None:
-        require(fleet in FLEETS, f"the fleets are {', '.join(FLEETS)}, not {fleet!r}")
-        super().__init__(FLEETS[fleet](**options), SCALES.get(fleet, 10.0))
+        known = self._fleets
+        require(fleet in known, f"the fleets are {', '.join(known)}, not {fleet!r}")
+        super().__init__(known[fleet](**options), SCALES.get(fleet, self._scale))
         self._step: int | None = None
+        self._system: LinearSystem | None = None  # found when it first moves
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -34,29 +43,63 @@ class FleetEnv(ContextualEnv):
         """Begin with the machine that `options["context"]` names, or one that the seed draws."""
         super().reset(seed=seed)
         self._choose_context(options)
-        self._system = true_system(self.fleet, self.context)
-        self._state, self._step = np.array(self.fleet.start, float), 0
+        self._state, self._step, self._system = np.array(self.fleet.start, float), 0, None
         return self._observation(self._state), self._info()
 
     def step(self, action: Array) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
         """Play the input for one step."""
-        cost, h = self.fleet.cost, self._step
-        if h is None or h + 1 == cost.horizon:
+        horizon, h = self.fleet.cost.horizon, self._step
+        if h is None or h + 1 == horizon:
             begun = "before its first step" if h is None else "first: the episode is over"
             raise InputError(f"reset the environment {begun}")
         x, u = self._state, self._input(action)
-        cross = 0.0 if cost.N is None else 2 * x @ cost.N[h] @ u
-        reward = -float(x @ cost.Q[h] @ x + u @ cost.R[h] @ u + cross)
-        shock = self._system.noise_factor @ self.np_random.standard_normal(len(x))
-        x = self._state = self._system.A @ x + self._system.B @ u + shock
+        reward = -self._price(h, x, u[None])
+        try:
+            x = self._state = self._moved(x, u)
+        except InputError:  # it has left where its features have values
+            return self._observation(x), reward, True, False, self._info()
         self._step = h + 1
-        truncated = self._step + 1 == cost.horizon
+        truncated = self._step + 1 == horizon
         if truncated:
-            reward -= float(x @ cost.Q[-1] @ x)
+            reward -= self._price(h + 1, x, np.zeros((0, len(u))))
         terminated = not bool((np.abs(x) <= FARTHEST).all())
         return self._observation(x), reward, terminated, truncated, self._info()
+
+    def _moved(self, x: Float[Array, " d"], u: Float[Array, " m"]) -> Float[Array, " d"]:
+        system = self._system = self._system or true_system(self.fleet, self.context)
+        shock = system.noise_factor @ self.np_random.standard_normal(len(x))
+        return np.asarray(system.A @ x + system.B @ u + shock)
+
+    def _price(self, step: int, x: Float[Array, " d"], inputs: Float[Array, "one m"]) -> float:
+        """What a state costs, and the input that is played in it, if any is."""
+        cost = about_target(self.fleet.cost).rest(step)
+        (e,), left = cost.errors(x[None], inputs)
+        price = e @ cost.Q[0] @ e
+        for r in left:
+            price = price + r @ cost.R[0] @ r + (0.0 if cost.N is None else 2 * e @ cost.N[0] @ r)
+        return float(price)
 
     def _info(self) -> dict[str, Any]:
         limit = self.fleet.state_limit
         within = limit is None or bool((np.abs(self._state) <= limit).all())
         return {"context": dict(self.context), "within_limit": within}
+
+
+class DynamicsEnv(FleetEnv):
+    """One fleet of `NONLINEAR_FLEETS`; `options` are those of the function that makes it.
+
+    An action of -1 is the lowest input, and 1 the highest. Rewards are those of `FleetEnv`.
+    """
+
+    _fleets = NONLINEAR_FLEETS
+    _scale = 1.0
+
+    def _moved(self, x: Float[Array, " d"], u: Float[Array, " m"]) -> Float[Array, " d"]:
+        return np.asarray(self.fleet.step(self.context, x, u, self.np_random))
+
+    def _info(self) -> dict[str, Any]:
+        return {"context": dict(self.context)}
+
+    def _input(self, action: Array) -> Float[Array, " m"]:
+        low, high = self.fleet.input_bounds
+        return np.asarray(low + (np.clip(np.asarray(action, float), -1, 1) + 1) / 2 * (high - low))
