@@ -69,77 +69,62 @@ class SavedDecoder:
 
     def state(self) -> tuple[dict[str, Any], dict[str, Array]]:
         """All that the decoder is: what JSON can hold, and its arrays."""
-        return decoder_state(cast("Decoder", self))
+        decoder = cast("Decoder", self)
+        machines, regression = decoder._machines, decoder._regression
+        store = None if machines is None else machines.store
+        given = None if machines is None else machines.given
+        state = {
+            "context_map": decoder.context_map.describe(),
+            "regularisation": decoder.regularisation,
+            "noise_level": listed_level(decoder.given_noise_level),
+            "episodes": decoder.episodes,
+            "rows": decoder.rows,
+            "ignored_rows": decoder.ignored_rows,
+            "repeats": decoder.repeats,
+            "sizes": None if regression is None else (regression.p, regression.d),
+            "known": listed(decoder.known),
+            "scales": listed_level(decoder.scales),
+            "deviations": "estimated" if machines is not None and given is None else None,
+            "machines": None if store is None else (store.states, store.width - store.states),
+        }
+        arrays = {"data": np.zeros((0, 0)) if regression is None else regression.data}
+        arrays |= decoder._digests.arrays()
+        if given is not None:
+            arrays["deviations"] = given
+        if decoder.given_prior is not None:
+            arrays["prior"] = decoder.given_prior.theta
+            arrays["prior_covariances"] = decoder.given_prior.covariances
+        if decoder.logged is not None:
+            arrays["logged"] = decoder.logged.array()
+        arrays |= decoder.logged_runs.arrays()
+        if store is not None:
+            arrays |= store.arrays()
+        if machines is not None and machines.changing is not None:
+            arrays |= machines.changing.arrays()
+        return state, arrays
 
     @classmethod
     def from_state(
         cls,
         state: Mapping[str, Any],
         arrays: Mapping[str, Array],
-        context_map: ContextMap | None,
+        given: ContextMap | None,
         name: str,
     ) -> Decoder:
         """The decoder of a `state`; `name` says in an error where it came from."""
-        return restored(cast("type[Decoder]", cls), state, arrays, context_map, name)
-
-
-def decoder_state(decoder: Decoder) -> tuple[dict[str, Any], dict[str, Array]]:
-    """All that a decoder is: what JSON can hold, and its arrays."""
-    machines, regression = decoder._machines, decoder._regression
-    store = None if machines is None else machines.store
-    given = None if machines is None else machines.given
-    state = {
-        "context_map": decoder.context_map.describe(),
-        "regularisation": decoder.regularisation,
-        "noise_level": listed_level(decoder.given_noise_level),
-        "episodes": decoder.episodes,
-        "rows": decoder.rows,
-        "ignored_rows": decoder.ignored_rows,
-        "repeats": decoder.repeats,
-        "sizes": None if regression is None else (regression.p, regression.d),
-        "known": listed(decoder.known),
-        "scales": listed_level(decoder.scales),
-        "deviations": "estimated" if machines is not None and given is None else None,
-        "machines": None if store is None else (store.states, store.width - store.states),
-    }
-    arrays = {"data": np.zeros((0, 0)) if regression is None else regression.data}
-    arrays |= decoder._digests.arrays()
-    if given is not None:
-        arrays["deviations"] = given
-    if decoder.given_prior is not None:
-        arrays["prior"] = decoder.given_prior.theta
-        arrays["prior_covariances"] = decoder.given_prior.covariances
-    if decoder.logged is not None:
-        arrays["logged"] = decoder.logged.array()
-    arrays |= decoder.logged_runs.arrays()
-    if store is not None:
-        arrays |= store.arrays()
-    if machines is not None and machines.changing is not None:
-        arrays |= machines.changing.arrays()
-    return state, arrays
-
-
-def restored(
-    kind: type[Decoder],
-    state: Mapping[str, Any],
-    arrays: Mapping[str, Array],
-    given: ContextMap | None,
-    name: str,
-) -> Decoder:
-    """The decoder of a state; `name` says in an error where it came from."""
-    context_map = given
-    try:
-        if context_map is None and state["context_map"] is not None:
-            context_map = context_map_from(state["context_map"])
-        if context_map is not None:
-            return _restored(kind, state, arrays, context_map)
-    except (KeyError, TypeError, ValueError) as error:
-        what = "is damaged" if given is None else "does not fit the context_map given"
-        raise FormatError(f"{name} {what}: {error}") from error
-    raise OwnRuleError(
-        f"{name} was learnt with a context map of Python functions, which cannot be written "
-        "down: give the same one as context_map="
-    )
+        context_map = given
+        try:
+            if context_map is None and state["context_map"] is not None:
+                context_map = context_map_from(state["context_map"])
+            if context_map is not None:
+                return _restored(cast("type[Decoder]", cls), state, arrays, context_map)
+        except (KeyError, TypeError, ValueError) as error:
+            what = "is damaged" if given is None else "does not fit the context_map given"
+            raise FormatError(f"{name} {what}: {error}") from error
+        raise OwnRuleError(
+            f"{name} was learnt with a context map of Python functions, which cannot be written "
+            "down: give the same one as context_map="
+        )
 
 
 def _restored(

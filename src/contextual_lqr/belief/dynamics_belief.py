@@ -14,10 +14,9 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.belief.machine import MachineBelief, as_system
+from contextual_lqr.belief.machine import MachineBelief, as_system, certainty_facts
 from contextual_lqr.checks import as_covariance, as_numbers, require
 from contextual_lqr.context import Dynamics, FeatureDynamics
-from contextual_lqr.display import batch_fact
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
@@ -96,14 +95,8 @@ class DynamicsBelief(MachineBelief):
             "a batch has a list of contexts, as long as theta",
         )
         W = np.zeros((d, d)) if noise is None else as_covariance("noise", noise, d)
-        return cls(
-            M,
-            np.zeros((*M.shape, p)),
-            W,
-            np.full(d, np.inf),
-            dynamics=dynamics,
-            context=context,
-        )
+        certain = np.zeros((*M.shape, p)), W, np.full(d, np.inf)
+        return cls(M, *certain, dynamics=dynamics, context=context)
 
     def __getitem__(self, member: int | slice | Array) -> DynamicsBelief:
         """One machine of the batch, or some of them."""
@@ -204,7 +197,4 @@ class DynamicsBelief(MachineBelief):
     def _facts(self) -> dict[str, object]:
         *batch, d, p = self.mean.shape
         variances = np.einsum("...ii->...i", self.covariances)
-        largest = f"{np.sqrt(variances.max(initial=0.0)):.3g}"
-        facts = {"states": d, "features": p, "largest deviation": largest}
-        identified = "yes" if self.identified else "no"
-        return {**facts, "identified": identified, **batch_fact(tuple(batch))}
+        return {"states": d, "features": p, **certainty_facts(self, variances, batch)}

@@ -116,33 +116,51 @@ class MachineBelief(Displayed):
         self, n: int, rng: np.random.Generator, stretch: float | Float[Array, " n"]
     ) -> tuple[Array, Array]:
         """The matrices that `draw` draws, and their noises."""
-        n = as_count("n", n, 0)
-        factors = as_numbers("stretch", stretch, "() or (n,)", 0)
-        require(factors.shape in ((), (n,)), f"stretch must be a number or {n} of them")
-        batch, (d, y) = self.mean.shape[:-2], self.mean.shape[-2:]
-        # A row's variance and the noise that it was estimated with are drawn together.
-        scale = np.sqrt(self.degrees / rng.chisquare(self.degrees, (n, *batch, d)))
-        steps = rng.standard_normal((n, *batch, d, y))
+        batch, y = self.mean.shape[:-2], self.mean.shape[-1]
+        scale, steps, factors = drawn_rows(self.degrees, self.mean.shape[:-1], y, n, rng, stretch)
         # L ε for each row of each machine, as products of tall matrices.
         rows = np.moveaxis(steps, 0, -2) @ self.roots.swapaxes(-1, -2)
         deviations = np.moveaxis(rows, -2, 0) * scale[..., None]
         deviations *= factors.reshape((-1,) + (1,) * (len(batch) + 2))
-        noise = scale[..., :, None] * self.noise * scale[..., None, :]
-        return self.mean + deviations, noise
+        return self.mean + deviations, scale[..., :, None] * self.noise * scale[..., None, :]
 
     def _facts(self) -> dict[str, object]:
         *batch, d, y = self.mean.shape
         variances = np.einsum("...ii->...i", self.covariances)
-        largest = f"{np.sqrt(variances.max(initial=0.0)):.3g}"
-        facts = {"states": d, "inputs": y - d, "largest deviation": largest}
-        identified = "yes" if self.identified else "no"
-        return {**facts, "identified": identified, **batch_fact(tuple(batch))}
+        return {"states": d, "inputs": y - d, **certainty_facts(self, variances, batch)}
 
     @cached_property
     def roots(self) -> Float[Array, "*batch d y y"]:
         """A root of each covariance, exactly zero where that is, and NaN where it is not finite."""
         finite = np.isfinite(self.covariances).all((-2, -1))[..., None, None]
         return np.where(finite, triangular_root(np.where(finite, self.covariances, 0.0)), np.nan)
+
+
+def drawn_rows(
+    degrees: Array,
+    shape: tuple[int, ...],
+    q: int,
+    n: int,
+    rng: np.random.Generator,
+    stretch: float | Float[Array, " n"],
+) -> tuple[Array, Array, Array]:
+    """For n draws of rows of this shape: their scales, q normal numbers each, and the stretch.
+
+    A row's variance and the noise that it was estimated with are drawn together.
+    """
+    n = as_count("n", n, 0)
+    factors = as_numbers("stretch", stretch, "() or (n,)", 0)
+    require(factors.shape in ((), (n,)), f"stretch must be a number or {n} of them")
+    scale = np.sqrt(degrees / rng.chisquare(degrees, (n, *shape)))
+    return scale, rng.standard_normal((n, *shape, q)), factors
+
+
+def certainty_facts(belief: Any, variances: Array, batch: Sequence[int]) -> dict[str, object]:
+    """How certain a belief is, and about how many machines."""
+    largest = f"{np.sqrt(variances.max(initial=0.0)):.3g}"
+    identified = "yes" if belief.identified else "no"
+    facts = {"largest deviation": largest, "identified": identified}
+    return {**facts, **batch_fact(tuple(batch))}
 
 
 def moves_of(shape: tuple[int, ...], states: ArrayLike, inputs: ArrayLike) -> tuple[Array, Array]:

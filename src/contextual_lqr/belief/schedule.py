@@ -21,10 +21,9 @@ from numpy import ndarray as Array
 from scipy.special import fdtri
 
 from contextual_lqr.belief.bounds.cost_search import PlausibleMachines
-from contextual_lqr.belief.machine import as_system
+from contextual_lqr.belief.machine import as_system, certainty_facts, drawn_rows
 from contextual_lqr.belief.machines.machine_factors import square_root
-from contextual_lqr.checks import as_count, as_numbers, require
-from contextual_lqr.display import Displayed, batch_fact
+from contextual_lqr.display import Displayed
 from contextual_lqr.lqr.stationary import Cost
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
@@ -84,12 +83,9 @@ class ScheduleBelief(Displayed):
         What is unknown is drawn once for all steps of a machine. `stretch` multiplies its
         deviations from the mean.
         """
-        n = as_count("n", n, 0)
-        factors = as_numbers("stretch", stretch, "() or (n,)", 0)
-        require(factors.shape in ((), (n,)), f"stretch must be a number or {n} of them")
         *batch, _, d, q, _ = self.halves.shape
-        scale = np.sqrt(self.degrees / rng.chisquare(self.degrees, (n, *batch, d)))
-        z = rng.standard_normal((n, *batch, d, q)) * scale[..., None]
+        scale, z, factors = drawn_rows(self.degrees, (*batch, d), q, n, rng, stretch)
+        z *= scale[..., None]
         z *= factors.reshape((-1,) + (1,) * (len(batch) + 2))
         noise = scale[..., :, None] * self.noise * scale[..., None, :]
         deviations = (z[..., None, :, None, :] @ self.halves)[..., 0, :]
@@ -97,11 +93,8 @@ class ScheduleBelief(Displayed):
 
     def _facts(self) -> dict[str, object]:
         *batch, steps, d, y = self.mean.shape
-        largest = np.sqrt(np.square(self.halves).sum(-2).max(initial=0.0))
         facts = {"states": d, "inputs": y - d, "steps": steps}
-        facts |= {"largest deviation": f"{largest:.3g}"}
-        identified = "yes" if self.identified else "no"
-        return {**facts, "identified": identified, **batch_fact(tuple(batch))}
+        return {**facts, **certainty_facts(self, np.square(self.halves).sum(-2), batch)}
 
 
 def schedule_belief(decoder: Decoder, G: Float[Array, "steps p y"]) -> ScheduleBelief:

@@ -15,6 +15,7 @@ from contextual_lqr.belief.evidence.episodes import Group
 from contextual_lqr.belief.evidence.step_table import StepTable
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap
+from contextual_lqr.context.dynamics import repeated
 
 _CHUNK = 4096  # contexts at a time
 
@@ -88,9 +89,8 @@ class Logged:
             if not len(rows):
                 return None
             low, high = _ends([column[good] for column in y])
-        named = isinstance(contexts, Mapping)
         new = np.ones(len(rows), bool)  # where the context is not that of the row above
-        if named:
+        if isinstance(contexts, Mapping):
             new[1:] = False
             for values in contexts.values():
                 own = np.asarray(values)[rows]
@@ -99,12 +99,7 @@ class Logged:
         ends: list[tuple[Array, Array]] = []
         for i in range(0, len(rows), _CHUNK):
             some = rows[i : i + _CHUNK]
-            few: Any = (
-                [contexts[k] for k in some]
-                if not named
-                else {name: np.asarray(values)[some] for name, values in contexts.items()}
-            )
-            ends.append(range_of(context_map.matrices(few)))
+            ends.append(range_of(context_map.matrices(repeated(contexts, some))))
         least, most = (np.array(each) for each in zip(*ends, strict=True))
         return cls(low, high, least.min(0), most.max(0))
 
