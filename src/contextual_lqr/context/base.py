@@ -111,8 +111,7 @@ class ContextMap(ABC):
         A column of z that is one of x or u may be that very array.
         """
         G = self.matrices(contexts)
-        if len(G) != len(states[0]):
-            raise InputError(f"there are {len(states[0])} rows, but {len(G)} contexts")
+        require_rows(len(states[0]), len(G))
         moves = np.stack((*states, *inputs), 1)
         return list((G @ moves[..., None])[..., 0].T)
 
@@ -247,10 +246,13 @@ class ContextMap(ABC):
             return False
         bounds = self._variables.bounds
         try:
-            self.matrix({name: low / 2 + high / 2 for name, (low, high) in bounds.items()})
-        except ContextError:  # infinite bounds, or a function that has no value there
+            self._try({name: low / 2 + high / 2 for name, (low, high) in bounds.items()})
+        except InputError:  # infinite bounds, or a function that has no value there
             return False
         return True
+
+    def _try(self, context: Any) -> None:
+        self.matrix(context)
 
     def _answer(self, part: str, function: Callable[[Any], Any], context: Any) -> Array:
         """The part C, D or G as a user's function gives it."""
@@ -296,6 +298,12 @@ class ContextMap(ABC):
     def __reduce__(self) -> tuple[Any, ...]:
         """Copies and pickles are built anew, so that they are as frozen as the original."""
         return partial(type(self), **self._arguments()), ()
+
+
+def require_rows(rows: int, contexts: int) -> None:
+    """Each row of a table has its context."""
+    if rows != contexts:
+        raise InputError(f"there are {rows} rows, but {contexts} contexts")
 
 
 def names_in(expressions: Iterable[Expression]) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.context.base import ContextMap, any_value, names_in
+from contextual_lqr.context.base import ContextMap, any_value, names_in, require_rows
 from contextual_lqr.context.expressions import Expression, parse
 from contextual_lqr.context.variables import shown
 from contextual_lqr.errors import ContextError, InputError
@@ -109,8 +109,7 @@ class BlockContext(ContextMap):
         if len(self._patterns) < 2 or self._variables is None:
             return super().encode(contexts, states, inputs)
         count, columns = self._variables.columns(contexts)
-        if count != len(states[0]):
-            raise InputError(f"there are {len(states[0])} rows, but {count} contexts")
+        require_rows(len(states[0]), count)
         found: list[Array] = []
         coefficients: dict[str, Any] = {}
         for part, moves in (("C", states), ("D", inputs)):

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.context.base import ContextMap, any_value, names_in
+from contextual_lqr.context.base import ContextMap, any_value, names_in, require_rows
 from contextual_lqr.context.expressions import Expression, parse
 from contextual_lqr.context.variables import called, each, name_of, shown
 from contextual_lqr.errors import ContextError, InputError
@@ -91,8 +91,7 @@ class FeatureContext(ContextMap):
     ) -> list[Array]:
         """As in `ContextMap`, without the matrices: z = φ ⊗ [x; u]."""
         phi = self.feature_rows(contexts)
-        if len(phi) != len(states[0]):
-            raise InputError(f"there are {len(states[0])} rows, but {len(phi)} contexts")
+        require_rows(len(states[0]), len(phi))
         return [feature * move for feature in phi.T for move in (*states, *inputs)]
 
     def condensed(self, G: Float[Array, "*batch p n"]) -> Array:

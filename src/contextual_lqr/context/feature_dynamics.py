@@ -8,7 +8,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import as_numbers, require
-from contextual_lqr.context.base import any_value, names_in
+from contextual_lqr.context.base import any_value, names_in, require_rows
 from contextual_lqr.context.dynamics import Dynamics, named
 from contextual_lqr.context.expressions import Expression, parse
 from contextual_lqr.context.variables import shown
@@ -131,8 +131,7 @@ class FeatureDynamics(Dynamics):
         values: dict[str, Any] = {}
         if self._variables is not None and self.bounds:
             count, columns = self._variables.columns(contexts)
-            if count != len(states[0]):
-                raise InputError(f"there are {len(states[0])} rows, but {count} contexts")
+            require_rows(len(states[0]), count)
             values |= columns
         values |= zip((*self.state_names, *self.input_names), (*states, *inputs), strict=True)
         n = len(states[0])

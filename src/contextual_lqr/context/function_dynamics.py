@@ -8,8 +8,9 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import as_numbers, require
+from contextual_lqr.context.base import require_rows
 from contextual_lqr.context.dynamics import Dynamics, named
-from contextual_lqr.context.variables import name_of, shown
+from contextual_lqr.context.variables import called, name_of, shown
 from contextual_lqr.errors import ContextError, InputError
 
 _STEP = float(np.finfo(np.float64).eps) ** (1 / 3)  # relative: best for central differences
@@ -114,16 +115,9 @@ class FunctionDynamics(Dynamics):
             return tuple(f"feature {j + 1}" for j in range(own[0]))
         return tuple(f"feature {j + 1} of {r}" for r in self.state_names for j in range(own[-1]))
 
-    def _tried(self) -> bool:
-        if self._variables is None:
-            return False
-        middle = {n: low / 2 + high / 2 for n, (low, high) in self._variables.bounds.items()}
+    def _try(self, context: Any) -> None:
         ones = (np.ones(len(names)) for names in (self.state_names, self.input_names))
-        try:
-            self._features_at(middle, *ones)
-        except InputError:  # infinite bounds, or a function that has no value there
-            return False
-        return True
+        self._features_at(context, *ones)
 
     def _features_at(self, context: Any, x: Array, u: Array) -> Array:
         return self._answer_of(self.function, self._checked(context), x, u, ())
@@ -150,7 +144,7 @@ class FunctionDynamics(Dynamics):
         """As in `ContextMap`: the columns of φ; the function is called once for each context."""
         rows = self._rows(contexts)
         n = len(states[0])
-        require(len(rows) == n, f"there are {n} rows, but {len(rows)} contexts")
+        require_rows(n, len(rows))
         x, u = np.stack(states, 1), np.stack(inputs, 1)
         keys = self.keys(rows)
         _, first, which = np.unique(keys, axis=0, return_index=True, return_inverse=True)
@@ -168,11 +162,7 @@ class FunctionDynamics(Dynamics):
     ) -> Array:
         """What a function gives for a batch: (..., p) or (..., d, p) as (..., p), then `last`."""
         whose, batch, d = f"the function {name_of(function)}", x.shape[:-1], x.shape[-1]
-        try:
-            answer = function(context, x, u)
-        except Exception as error:
-            what = f"{type(error).__name__}: {error}"
-            raise ContextError(f"{whose} failed at {shown(context)} ({what})") from error
+        answer = called(function, context, x, u)
         found = as_numbers(f"what {whose} gives", answer, "(..., p)", 1, finite=False)
         own = found.shape[len(batch) :]
         good = found.shape[: len(batch)] == batch and own[len(own) - len(last) :] == last

@@ -141,10 +141,10 @@ def shown(value: Any) -> str:
     return str(value) if isinstance(value, np.number) else reprlib.repr(value)
 
 
-def called(function: Callable[[Any], Any], context: Any) -> Any:
+def called(function: Callable[..., Any], context: Any, *more: Any) -> Any:
     """A user's function of the context; what it raises is put in its place."""
     try:
-        return function(context)
+        return function(context, *more)
     except Exception as error:
         what = f"{type(error).__name__}: {error}"
         raise ContextError(
