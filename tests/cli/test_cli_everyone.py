@@ -23,10 +23,9 @@ from rich.table import Table
 
 from command import COMMAND, run
 from contextual_lqr import InputError, Study, Trajectory, cli
-from contextual_lqr.cli import terminal
+from contextual_lqr.cli import mistake, terminal
 from contextual_lqr.cli.options import HERE, Count, Seed, Where
 from contextual_lqr.cli.terminal import Progress, print_json, say
-from contextual_lqr.cli.usage_errors import mistake
 from contextual_lqr.data import TEMPLATE, FleetDescription, fitting
 from contextual_lqr.parallel import Cluster
 from contextual_lqr.study.tokens import Tokens

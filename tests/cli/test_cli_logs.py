@@ -110,7 +110,7 @@ def test_fit_says_why_there_is_no_backtest(
     assert "no backtest: it takes two machines, to leave one out" in capsys.readouterr().out
     assert command("fit", "fleet.toml", "one.csv", "-o", "two.decoder", "--json") == 0
     assert json.loads(capsys.readouterr().out)["backtest"] is None
-    monkeypatch.setattr("contextual_lqr.cli.fit_backtest._MOST", 4)
+    monkeypatch.setattr("contextual_lqr.cli.fit._MOST", 4)
     assert command("fit", "fleet.toml", "a.csv", "-o", "many.decoder") == 0
     assert "no backtest of 5 machines, which takes a while" in capsys.readouterr().out
 

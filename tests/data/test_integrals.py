@@ -7,8 +7,8 @@ from scipy.linalg import expm
 
 import contextual_lqr as clqr
 from contextual_lqr.data import TEMPLATE, DescriptionError
-from contextual_lqr.data.checking import survey_logs
 from contextual_lqr.data.contradictions import contradicted
+from contextual_lqr.data.survey import survey_logs
 
 NAMES = ["machine", "episode", "step", "position", "velocity", "force", "mass"]
 LINE = '"exact: velocity integrates"'

@@ -13,9 +13,17 @@ from cyclopts import Parameter
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.certificate import Certificate
+from contextual_lqr.certificates.certify import certify
 from contextual_lqr.certificates.paths.path_certificate import PathCertificate
-from contextual_lqr.cli.design_view import ROWS_SHOWN, controllers, proven, show, summary
-from contextual_lqr.cli.machines import Machines, beyond_logs, chosen_machines
+from contextual_lqr.cli.design_view import ROWS_SHOWN, Designed, proven, show, summary
+from contextual_lqr.cli.machines import (
+    Machines,
+    beyond_logs,
+    chosen_machines,
+    load_learnt,
+    one_machine,
+    read_machines,
+)
 from contextual_lqr.cli.options import (
     AsJson,
     Context,
@@ -28,10 +36,10 @@ from contextual_lqr.cli.options import (
     Seed,
 )
 from contextual_lqr.cli.retuning import retuned_task, show_tradeoff
-from contextual_lqr.cli.schedules import along_schedule
 from contextual_lqr.cli.terminal import Console, Progress, print_text
+from contextual_lqr.context import Schedule
 from contextual_lqr.data import FittedFleet, FleetDescription
-from contextual_lqr.data.designing import design_many
+from contextual_lqr.data.designing import design_many, doubted
 from contextual_lqr.data.forecast import read_forecast
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable
@@ -113,11 +121,10 @@ def design(
         require_writable(
             output, [one for one in (fleet, contexts, schedule, forecast) if one is not None]
         )
-    fitted = FittedFleet.load(fleet)
+    fitted = load_learnt(fleet)
     described = retuned_task(fitted.description, Q, R, target, horizon, integral, measured)
     if integral is not None and described.horizon is not None:
         raise InputError("--integral is for machines that run on and on, without a horizon")
-    _require_logs(fitted, fleet)
     options: Any = {"beta": beta, "delta": delta, "draws": draws, "bounds": not quick}
     options["rng"] = np.random.default_rng(seed)
     if schedule is not None:
@@ -135,10 +142,11 @@ def design(
         if forecast is not None:
             options["forecast"] = read_forecast(forecast, described)
         certificates = _certified(fitted, described, machines, **options)
+    designed = Designed(fitted, described, machines, certificates, beta, delta, quick)
     if form is None:
-        show(fitted, described, machines, certificates, beta, delta, quick)
+        show(designed)
         return
-    content = _content(form, fitted, described, machines, certificates, beta, delta, quick)
+    content = _content(form, designed)
     if output is None:
         print_text(content.decode())
     else:
@@ -160,11 +168,6 @@ def _format(as_json: bool, csv: bool, npz: bool, output: Path | None) -> str | N
     return suffix
 
 
-def _require_logs(fitted: FittedFleet, fleet: Path) -> None:
-    if not fitted.decoder.rows:
-        raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
-
-
 def _certified(
     fitted: FittedFleet, described: FleetDescription, machines: Machines, **options: Any
 ) -> list[Certificate]:
@@ -175,21 +178,13 @@ def _certified(
         return design_many(fitted, contexts, described, **told, **options)
 
 
-def _content(
-    form: str,
-    fitted: FittedFleet,
-    described: FleetDescription,
-    machines: Machines,
-    certificates: list[Certificate],
-    beta: str,
-    delta: float,
-    quick: bool,
-) -> bytes:
+def _content(form: str, designed: Designed) -> bytes:
+    fitted, described, machines, certificates, beta, delta, quick = designed
     constant = described.horizon is None
     paths = [one.path for one in certificates if isinstance(one, PathCertificate) and one.path]
     gains = np.stack([path.gains for path in paths] or [gains_of(c.policy) for c in certificates])
     names: Sequence[str] = described.state_names
-    if described.runs_to_a_set_point and (made := controllers(fitted, described, machines)):
+    if made := designed.controllers:
         names, gains = made[0].gain_columns, np.stack([one.gain for one in made])
     called = "gain" if constant else "gains"
     rows = [
@@ -265,3 +260,42 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
         else:
             flat[name] = " ".join(value) if name == "beyond_logs" else value
     return flat
+
+
+def read_schedule(path: Path, context: Sequence[str] | None, names: Sequence[str]) -> Schedule:
+    """A step a row, from CSV or Parquet; what stays may be given as name=value instead."""
+    given = {text.split("=")[0].strip() for part in context or () for text in part.split(",")}
+    fixed = one_machine(context or [], [name for name in names if name in given])
+    changing = [name for name in names if name not in fixed]
+    if not changing:
+        raise InputError("--context gives every value, so that --schedule has nothing to say")
+    return Schedule(fixed | dict(read_machines(path, changing).contexts))
+
+
+def along_schedule(
+    fitted: FittedFleet,
+    described: FleetDescription,
+    path: Path,
+    context: Sequence[str] | None,
+    horizon: int | None,
+    **options: Any,
+) -> tuple[FleetDescription, Machines, list[Certificate]]:
+    """The task, as long as the schedule; the machine, and its certificate."""
+    schedule = read_schedule(path, context, described.context_names)
+    steps = len(schedule)
+    if horizon not in (None, steps + 1):
+        raise InputError(
+            f"{path} has {steps} rows, one for each step, so the horizon is {steps + 1}: leave "
+            "--horizon out"
+        )
+    task = described.with_horizon(steps + 1)
+    found = certify(
+        fitted.decoder,
+        schedule,
+        task.cost,
+        task.start,
+        input_bounds=task.input_bounds,
+        states=task.state_names,
+        **options,
+    )
+    return task, Machines({}, None, (0,)), doubted(fitted, [found])

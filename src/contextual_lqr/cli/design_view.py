@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy import ndarray as Array
@@ -26,19 +27,38 @@ _COLOURS = {"trust": "green", "caution": "yellow", "do not use": "red"}
 ROWS_SHOWN = 20
 
 
-def show(
-    fitted: FittedFleet,
-    described: FleetDescription,
-    machines: Machines,
-    certificates: list[Certificate],
-    beta: str,
-    delta: float,
-    quick: bool,
-) -> None:
+class Designed(NamedTuple):
+    """Certificates, and what they are of: the fleet, its task, the machines, and what was asked."""
+
+    fitted: FittedFleet
+    described: FleetDescription
+    machines: Machines
+    certificates: list[Certificate]
+    beta: str
+    delta: float
+    quick: bool
+
+    @property
+    def controllers(self) -> list[Controller]:
+        """With set-point and integrators, without a horizon; none if one machine has none."""
+        fitted, described, found = self.fitted, self.described, list[Controller]()
+        if not described.runs_to_a_set_point:
+            return found
+        task, hedge = described.control_task(), hedge_of(fitted, described)
+        for context, label in zip(self.machines.rows, self.machines.own_labels, strict=True):
+            try:
+                found.append(Controller.of(fitted.decoder.machine(context, label), task, hedge))
+            except (InputError, UnsolvableError):
+                return []
+        return found
+
+
+def show(designed: Designed) -> None:
     """Print one machine at length, or a table of many."""
     console = Console()
+    _, _, machines, certificates, beta, delta, quick = designed
     if len(certificates) == 1:
-        _show_one(console, fitted, described, machines, certificates[0], beta, delta, quick)
+        _show_one(console, designed)
         return
     columns = ("machine", "verdict", "predicted", "from", "to", "excess", "score")
     table = plain_table(*columns, left=2)
@@ -71,29 +91,8 @@ def show(
     console.print(note, style="dim")
 
 
-def controllers(
-    fitted: FittedFleet, described: FleetDescription, machines: Machines
-) -> list[Controller]:
-    """With set-point and integrators, of machines without a horizon; none if one has none."""
-    task, hedge, found = described.control_task(), hedge_of(fitted, described), []
-    for context, label in zip(machines.rows, machines.own_labels, strict=True):
-        try:
-            found.append(Controller.of(fitted.decoder.machine(context, label), task, hedge))
-        except (InputError, UnsolvableError):
-            return []
-    return found
-
-
-def _show_one(
-    console: Console,
-    fitted: FittedFleet,
-    described: FleetDescription,
-    machines: Machines,
-    one: Certificate,
-    beta: str,
-    delta: float,
-    quick: bool,
-) -> None:
+def _show_one(console: Console, designed: Designed) -> None:
+    fitted, described, machines, (one,), beta, delta, quick = designed
     quick = quick or not proven(one)
     cost = "cost" if one.margins is None else "average cost"
     (low, high), place = _ends(one, quick), one.extrapolation.score
@@ -126,8 +125,7 @@ def _show_one(
     constant = isinstance(one.policy, StationaryPolicy)
     first = one.policy.gain if isinstance(one.policy, StationaryPolicy) else one.policy.gains[0]
     names: Sequence[str] = described.state_names
-    made = controllers(fitted, described, machines) if described.runs_to_a_set_point else []
-    if made:
+    if made := designed.controllers:
         names, first = made[0].gain_columns, made[0].gain
     table = plain_table("constant gain" if constant else "gains, step 1", *names)
     for name, row in zip(described.input_names, first, strict=True):

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 from rich.markup import escape
 from rich.table import Table
 
-from contextual_lqr.cli.machines import chosen_machines, shown
+from contextual_lqr.cli.machines import chosen_machines, load_learnt, shown
 from contextual_lqr.cli.options import AsJson, Context, Fitted, Flag, Machine, Output
 from contextual_lqr.cli.terminal import Console, print_json
 from contextual_lqr.context import Dynamics
@@ -60,9 +60,7 @@ def export(
     named = output.with_suffix(".h")
     for path in (output, named) if header else (output,):
         require_writable(path, [fleet])
-    fitted = FittedFleet.load(fleet)
-    if not fitted.decoder.rows:
-        raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
+    fitted = load_learnt(fleet)
     if isinstance(fitted.decoder.context_map, Dynamics):
         what = "these machines are not linear: each start has a path and gains of its own"
         raise InputError(f"{what}, which `contextual-lqr design --json` writes")

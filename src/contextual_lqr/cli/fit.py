@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, NamedTuple
 
-from contextual_lqr.cli.fit_backtest import backtest_fit
+from contextual_lqr.certificates.backtest_records import Backtest
+from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.cli.log_summary import facts, say_alarm, say_report
 from contextual_lqr.cli.options import (
     HERE,
@@ -20,11 +21,14 @@ from contextual_lqr.cli.options import (
     Where,
 )
 from contextual_lqr.cli.terminal import Console, Progress, print_json, say
+from contextual_lqr.context import Dynamics
 from contextual_lqr.data import FittedFleet, fitting
 from contextual_lqr.data.contradictions import contradicted
 from contextual_lqr.data.sources import find_sources
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import locked, require_writable
+
+_MOST = 100_000  # machines: their deviations take some six seconds to estimate
 
 
 def fit(
@@ -100,3 +104,47 @@ def fit(
         say(console, f"{decoder.ignored_rows:,} rows are so large that rounding drowns the noise")
     say(console, f"{target} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes")
     console.print(str(backtested))
+
+
+class FitBacktest(NamedTuple):
+    """Would the certificates of so many machines have been right? Or why that is not said."""
+
+    found: Backtest | None
+    machines: int
+    not_run: str = ""
+
+    def __str__(self) -> str:
+        if self.found is None:
+            return self.not_run
+        tried = len(self.found.machines)
+        drawn = "" if tried == self.machines else f" ({tried} drawn from {self.machines:,})"
+        return f"backtest: {self.found}{drawn}"
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        if self.found is None:
+            return {"backtest": None, "why_no_backtest": self.not_run}
+        numbers = {
+            "machines": len(self.found.machines),
+            "of": self.machines,
+            "trusted": self.found.trusted,
+            "wrongly": self.found.wrongly,
+            "counted": self.found.counted,
+        }
+        return {"backtest": numbers, "why_no_backtest": None}
+
+
+def backtest_fit(fleet: FittedFleet) -> FitBacktest:
+    """Leave some hundred of the machines out in turn, if there are two at least, kept apart."""
+    store, described = fleet.decoder.store, fleet.description
+    n = 0 if store is None else len(store)
+    if isinstance(described.context_map, Dynamics):
+        return FitBacktest(
+            None, n, "no backtest of paths, which takes a while: `contextual-lqr backtest` does"
+        )
+    if n < 2:
+        return FitBacktest(None, n, "no backtest: it takes two machines, to leave one out")
+    if n > _MOST:
+        why = f"no backtest of {n:,} machines, which takes a while: `contextual-lqr backtest` does"
+        return FitBacktest(None, n, why)
+    return FitBacktest(fleet_check(fleet.decoder, described.cost, described.start).backtest, n)

@@ -17,12 +17,21 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.checks import require
 from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.data import FittedFleet
 from contextual_lqr.data.machine_context import logged_contexts
 from contextual_lqr.data.sources import read_table
 from contextual_lqr.errors import InputError
+
+
+def load_learnt(path: Path) -> FittedFleet:
+    """What `fit` wrote, if there was any log in it."""
+    fitted = FittedFleet.load(path)
+    learnt = fitted.decoder.rows > 0
+    require(learnt, f"{path} has learnt from no log yet: `contextual-lqr fit` comes first")
+    return fitted
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,7 +14,7 @@ from contextual_lqr.cli.machines import Machines, shown
 from contextual_lqr.cli.terminal import Console, plain_table, print_json
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import retuned
-from contextual_lqr.data.fleet_toml.targets import read_targets
+from contextual_lqr.data.fleet_toml.set_point import read_targets
 from contextual_lqr.data.forecast import with_measured
 from contextual_lqr.errors import InputError
 from contextual_lqr.figures import require_figure, write_figure

@@ -18,15 +18,14 @@ from contextual_lqr.certificates.fleet_check import fleet_check
 from contextual_lqr.certificates.paths.path_prediction import predict_path
 from contextual_lqr.certificates.plots import plot_prediction
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
-from contextual_lqr.cli.machines import chosen_machines, own_data, shown
+from contextual_lqr.cli.machines import chosen_machines, load_learnt, own_data, shown
 from contextual_lqr.cli.options import AsJson, Context, Count, Fitted, Machine, Output, Seed
 from contextual_lqr.cli.terminal import Console, percent, plain_table, print_json, say
-from contextual_lqr.data import FittedFleet, FleetDescription
+from contextual_lqr.data import FleetDescription
 from contextual_lqr.data.description import RUN
 from contextual_lqr.data.designing import hedge_of
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.deployment.trial import predicted_run
-from contextual_lqr.errors import InputError
 from contextual_lqr.figures import require_figure, write_figure
 from contextual_lqr.files import require_writable
 from contextual_lqr.lqr.solve import solve
@@ -66,11 +65,9 @@ def simulate(
     if output is not None:
         require_figure(output)
         require_writable(output, [fleet])
-    fitted = FittedFleet.load(fleet)
+    fitted = load_learnt(fleet)
     task = fitted.description
     described = task if horizon is None or task.horizon is None else task.with_horizon(horizon)
-    if not fitted.decoder.rows:
-        raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
     chosen = chosen_machines(fitted, context, None, machine)
     (values,) = chosen.rows
     belief = fitted.decoder.machine(values, machine)

@@ -136,7 +136,7 @@ class FunctionDynamics(Dynamics):
         moved = np.stack((above, below))
         phi = self._features_at(context, moved[..., :d], moved[..., d:])
         widths = np.einsum("...ii->...i", above - below)[..., None]  # as they are, rounded
-        return np.ascontiguousarray(((phi[0] - phi[1]) / widths).swapaxes(-1, -2))
+        return np.ascontiguousarray(((phi[0] - phi[1]) / widths).mT)
 
     def encode(
         self, contexts: Iterable[Any], states: Sequence[Array], inputs: Sequence[Array]

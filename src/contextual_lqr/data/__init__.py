@@ -1,6 +1,5 @@
 """From a fleet's logs to a decoder: the description of a fleet, its logs, what they teach."""
 
-from contextual_lqr.data.checking import check_logs, survey_logs
 from contextual_lqr.data.description import FleetDescription, Quantity
 from contextual_lqr.data.fitted_fleet import FittedFleet
 from contextual_lqr.data.fitting import fit
@@ -9,7 +8,7 @@ from contextual_lqr.data.fleet_toml.fleet_file import TEMPLATE
 from contextual_lqr.data.fleet_toml.toml_errors import DescriptionError
 from contextual_lqr.data.misfit import MachineReport, MisfitReport
 from contextual_lqr.data.screening import LogReport
-from contextual_lqr.data.survey import LogSurvey, QuantityReport
+from contextual_lqr.data.survey import LogSurvey, QuantityReport, check_logs, survey_logs
 
 __all__ = [
     "TEMPLATE",

@@ -115,7 +115,7 @@ def _imagined(systems: LinearSystem, out: Sequence[_Out]) -> list[Trajectory | N
     x, gains, offsets, low, high, noise = (
         np.stack(each) for each in list(zip(*out, strict=True))[1:]
     )
-    noise = noise @ systems.noise_factor.swapaxes(-1, -2)
+    noise = noise @ systems.noise_factor.mT
     states, inputs = [x], []
     with np.errstate(over="ignore", invalid="ignore"):
         for step in range(gains.shape[1]):

@@ -12,7 +12,7 @@ from contextual_lqr import InputError, Study, Trajectory
 from contextual_lqr.fleets import chain
 from contextual_lqr.study.log import StoreError
 from contextual_lqr.study.service import Limits
-from contextual_lqr.study.service.limits import Buckets
+from contextual_lqr.study.service.gate import Buckets
 from contextual_lqr.study.tokens import Tokens
 from served import request, served
 

@@ -8,13 +8,15 @@ angles = ["angle"]            states of [dynamics], in radians, that wrap
 
 from __future__ import annotations
 
+from pathlib import Path
 from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.data.fleet_toml.targets import read_targets
+from contextual_lqr.checks import require
+from contextual_lqr.data.description import Quantity
 
 if TYPE_CHECKING:
     from contextual_lqr.data.fleet_toml.fleet_file import FleetFile
@@ -103,3 +105,19 @@ def _require_moving(
         if name not in names:
             said = f"{what}: there is no state '{name}' that moves; there are {', '.join(names)}"
             file.errors.add(place, said)
+
+
+def read_targets(path: Path, states: tuple[Quantity, ...]) -> Array:
+    """One row a step, a column for each state that has a target; 0 for the others."""
+    from contextual_lqr.data.sources import read_numbers
+
+    table = read_numbers(path)
+    known = {one.name: i for i, one in enumerate(states) if not one.constant}
+    names = [name for name in table if name != "step"]
+    unknown = [name for name in names if name not in known]
+    require(not unknown, f"{path} has columns that are not states: {', '.join(unknown)}")
+    require(names, f"{path} has no column that is a state")
+    targets = np.zeros((len(table[names[0]]), len(states)))
+    for name in names:
+        targets[:, known[name]] = table[name]
+    return targets

@@ -13,6 +13,6 @@ except ImportError:
     raise MissingExtraError("FastAPI", "serve") from None
 
 from contextual_lqr.study.service.app import create_app
-from contextual_lqr.study.service.limits import Limits
+from contextual_lqr.study.service.gate import Limits
 
 __all__ = ["Limits", "create_app"]

@@ -12,8 +12,7 @@ from fastapi import FastAPI
 from contextual_lqr.checks import require, shown
 from contextual_lqr.study.service import errors, routes, watch_routes
 from contextual_lqr.study.service.auth import STUDY_NAME
-from contextual_lqr.study.service.gate import Gate
-from contextual_lqr.study.service.limits import Limits
+from contextual_lqr.study.service.gate import Gate, Limits
 from contextual_lqr.study.service.metrics import Metrics
 from contextual_lqr.study.study import Study
 

@@ -1,7 +1,8 @@
-"""What is refused, and what goes wrong, as `{"error": sentence}`; never a traceback."""
+"""How answers are written; what is refused, or goes wrong, as `{"error": sentence}`."""
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 from typing import Any
@@ -10,13 +11,33 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
 
 from contextual_lqr.errors import ContextualLQRError
 from contextual_lqr.study.log import StoreError
-from contextual_lqr.study.service.answers import Answer
 
 _LONGEST = 1000  # characters of a sentence, which may quote what was sent
 _log = logging.getLogger("uvicorn.error")
+
+
+class Answer(JSONResponse):
+    """JSON in ASCII: half letters, which a name may hold, have no UTF-8."""
+
+    def render(self, content: Any) -> bytes:
+        """The bytes of the answer."""
+        return json.dumps(content, allow_nan=False, separators=(",", ":")).encode()
+
+
+class Lines(Response):
+    """JSON, one record a line."""
+
+    media_type = "application/x-ndjson"
+
+
+class Numbers(Response):
+    """A file of arrays, as `Agent.save` or `Decoder.save` writes it."""
+
+    media_type = "application/octet-stream"
 
 
 class Refusal(BaseModel):

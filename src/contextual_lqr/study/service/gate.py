@@ -11,7 +11,9 @@ import ipaddress
 import math
 import re
 import time
-from collections.abc import Mapping
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from fastapi import HTTPException
@@ -22,12 +24,12 @@ from starlette.responses import Response
 from contextual_lqr.study.log import StoreError
 from contextual_lqr.study.service.auth import Caller
 from contextual_lqr.study.service.errors import fault, refused, unavailable
-from contextual_lqr.study.service.limits import Buckets, Limits
 from contextual_lqr.study.service.metrics import Metrics
 from contextual_lqr.study.study import Study
 from contextual_lqr.study.tokens import Tokens
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")
+_REMEMBERED = 10_000  # callers whose buckets are kept, the latest
 _HEARD = 8  # times the largest body is what is read at most of one that is too large
 _PORT = re.compile(r":[0-9]*$")
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -43,6 +45,41 @@ _SAFE = {
         "object-src 'none'"
     ),
 }
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the service bears.
+
+    `body` is in bytes; `rate` in requests of one token a second, in bursts of up to `burst`;
+    `threads` work at once, and what comes meanwhile waits.
+    """
+
+    body: int = 16 * 1024 * 1024
+    rate: float = 50.0
+    burst: float = 200.0
+    threads: int = 12  # fewer than a store has connections
+
+
+class Buckets:
+    """One bucket a caller: a request takes a drop, and drops come in at a constant rate."""
+
+    def __init__(
+        self, rate: float, burst: float, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._rate, self._burst, self._clock = rate, burst, clock
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, caller: str) -> float:
+        """Take a drop; 0 if there was one, otherwise in how many seconds there will be."""
+        now = self._clock()
+        drops, then = self._buckets.pop(caller, (self._burst, now))
+        drops = min(self._burst, drops + self._rate * (now - then))
+        late = max(0.0, (1.0 - drops) / self._rate)
+        self._buckets[caller] = (drops if late else drops - 1.0, now)
+        if len(self._buckets) > _REMEMBERED:
+            self._buckets.popitem(last=False)
+        return late
 
 
 class Gate:

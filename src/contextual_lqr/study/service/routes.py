@@ -18,8 +18,8 @@ from contextual_lqr.lqr.problem import Trajectory
 from contextual_lqr.study import encoding
 from contextual_lqr.study.learner import agent_bytes
 from contextual_lqr.study.service import bodies
-from contextual_lqr.study.service.answers import Answer, Lines, Numbers
 from contextual_lqr.study.service.auth import SCHEME, Caller, authorized
+from contextual_lqr.study.service.errors import Answer, Lines, Numbers
 from contextual_lqr.study.tokens import Tokens
 from contextual_lqr.study.wire import NEXT, exported, plain
 

@@ -11,8 +11,7 @@ import uvicorn
 from contextual_lqr.checks import require
 from contextual_lqr.errors import InputError
 from contextual_lqr.study.service.app import create_app
-from contextual_lqr.study.service.gate import is_loopback
-from contextual_lqr.study.service.limits import Limits
+from contextual_lqr.study.service.gate import Limits, is_loopback
 from contextual_lqr.study.study import Study
 from contextual_lqr.study.tokens import Tokens
 
