@@ -119,7 +119,7 @@ def all_finite(array: Array) -> bool:
 
 def as_symmetric(name: str, matrices: Array) -> Array:
     """The symmetric part, exactly symmetric; refused if it is not nearly all there is."""
-    transposed = matrices.swapaxes(-1, -2)
+    transposed = matrices.mT
     skew = np.abs(matrices - transposed).max((-2, -1), initial=0.0)
     scale = np.abs(matrices).max((-2, -1), initial=0.0)
     bad = skew > 1e-10 * scale

@@ -270,7 +270,7 @@ class ConfidenceSet:
     def _solve(self, Y: Array, *, transposed: bool) -> Array:
         """Y R⁻ᵀ, or Y R⁻¹ if transposed, by one triangular solve for all members."""
         if self._W is not None:
-            W = self._W.swapaxes(-1, -2) if transposed else self._W
+            W = self._W.mT if transposed else self._W
             return np.asarray((Y[..., None, :] @ W)[..., 0, :])
         p = Y.shape[-1]
         X = solve_triangle(self._factor, Y.reshape(-1, p).T, transposed=transposed, overwrite=True)

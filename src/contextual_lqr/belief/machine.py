@@ -119,7 +119,7 @@ class MachineBelief(Displayed):
         batch, y = self.mean.shape[:-2], self.mean.shape[-1]
         scale, steps, factors = drawn_rows(self.degrees, self.mean.shape[:-1], y, n, rng, stretch)
         # L ε for each row of each machine, as products of tall matrices.
-        rows = np.moveaxis(steps, 0, -2) @ self.roots.swapaxes(-1, -2)
+        rows = np.moveaxis(steps, 0, -2) @ self.roots.mT
         deviations = np.moveaxis(rows, -2, 0) * scale[..., None]
         deviations *= factors.reshape((-1,) + (1,) * (len(batch) + 2))
         return self.mean + deviations, scale[..., :, None] * self.noise * scale[..., None, :]

@@ -101,7 +101,7 @@ class Posterior:
     def machine(self, G: Float[Array, "*batch p y"]) -> MachineBelief:
         """What is believed about the machine with this context matrix, or about many."""
         Y = self.halves(G)
-        covariances = self.row_variance[:, None, None] * (Y.swapaxes(-1, -2) @ Y)
+        covariances = self.row_variance[:, None, None] * (Y.mT @ Y)
         degrees = np.broadcast_to(self.degrees, len(self.variance)).astype(float)
         return MachineBelief(self.estimate @ G, covariances, self.noise, degrees, self.identified)
 

@@ -73,7 +73,7 @@ class ScheduleBelief(Displayed):
     @cached_property
     def covariances(self) -> Float[Array, "*batch steps d y y"]:
         """The covariance of each row of [A, B], at each step."""
-        return np.asarray(self.halves.swapaxes(-1, -2) @ self.halves)
+        return np.asarray(self.halves.mT @ self.halves)
 
     def draw(
         self, n: int, rng: np.random.Generator, *, stretch: float | Float[Array, " n"] = 1.0

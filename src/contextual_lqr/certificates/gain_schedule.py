@@ -11,10 +11,10 @@ that of the table.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise, product
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -160,15 +160,38 @@ def gain_schedule(
             known |= {p: gains_of(one.policy) for p, one in zip(fresh, found, strict=True)}
         gains = np.array([known[point] for point in points])
         gains = gains.reshape(*(len(axis) for axis in axes.values()), *gains.shape[1:])
-        middles = _middles(axes)
-        above = _excess(decoder, axes, fixed, gains, middles, cost, start)
+        table, middles = _Table(axes, fixed, gains), _middles(axes)
+        above = table.excess(middles, decoder, cost, start)
         if not (above > tolerance).any():
             break
-        axes = _cut(decoder, axes, fixed, gains, middles[above > tolerance], cost, start)
-    contexts_of = _named(axes, fixed, [tuple(point) for point in middles.tolist()])
-    between = np.array([interpolated(axes, gains, point) for point in middles])
-    cells = task.all_of(contexts_of, None, gains=between)
+        edges = _edges(axes, middles[above > tolerance])
+        worst = table.excess(edges.reshape(-1, len(axes)), decoder, cost, start)
+        axes = _cut(axes, middles[above > tolerance], worst.reshape(edges.shape[:2]).argmax(1))
+    cells = task.all_of(_named(axes, fixed, middles.tolist()), None, gains=table.at(middles))
     return GainSchedule(axes, fixed, gains, cells, float(above.max()))
+
+
+class _Table(NamedTuple):
+    """Gains over a grid of contexts, before it is known whether that is fine enough."""
+
+    axes: dict[str, Array]
+    fixed: dict[str, float]
+    gains: Float[Array, "*grid m d"]
+
+    def at(self, points: Float[Array, "n k"]) -> Float[Array, "n *steps m d"]:
+        return np.array([interpolated(self.axes, self.gains, point) for point in points])
+
+    def excess(
+        self, points: Float[Array, "n k"], decoder: Decoder, cost: Cost, start: ArrayLike
+    ) -> Float[Array, " n"]:
+        """What interpolated gains cost above the best, on the machines expected at these points."""
+        expected = decoder.machines(_named(self.axes, self.fixed, points.tolist())).system
+        policy = policy_for(cost, self.at(points))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            best = np.asarray(optimal_cost(expected, cost, start))
+            above = np.asarray(policy_cost(policy, expected, cost, start)) / best - 1
+        require(np.isfinite(best).all(), "a machine of the table has no optimal controller")
+        return np.where(np.isfinite(above), above, np.inf)
 
 
 def interpolated(
@@ -217,7 +240,7 @@ def _at(axes: Mapping[str, Array], context: Mapping[str, float]) -> Float[Array,
 
 
 def _named(
-    axes: Mapping[str, Array], fixed: Mapping[str, float], points: list[tuple[float, ...]]
+    axes: Mapping[str, Array], fixed: Mapping[str, float], points: Iterable[Iterable[float]]
 ) -> list[dict[str, float]]:
     return [dict(fixed) | dict(zip(axes, point, strict=True)) for point in points]
 
@@ -227,47 +250,17 @@ def _middles(axes: Mapping[str, Array]) -> Float[Array, "cells k"]:
     return np.array(list(product(*between)))
 
 
-def _excess(
-    decoder: Decoder,
-    axes: Mapping[str, Array],
-    fixed: Mapping[str, float],
-    gains: Array,
-    points: Float[Array, "n k"],
-    cost: Cost,
-    start: ArrayLike,
-) -> Float[Array, " n"]:
-    """What interpolated gains cost above the best, on the machines expected at these points."""
-    expected = decoder.machines(_named(axes, fixed, [tuple(p) for p in points.tolist()])).system
-    policy = policy_for(cost, np.array([interpolated(axes, gains, point) for point in points]))
-    with np.errstate(invalid="ignore", divide="ignore"):
-        best = np.asarray(optimal_cost(expected, cost, start))
-        above = np.asarray(policy_cost(policy, expected, cost, start)) / best - 1
-    require(np.isfinite(best).all(), "a machine of the table has no optimal controller")
-    return np.where(np.isfinite(above), above, np.inf)
-
-
-def _cut(
-    decoder: Decoder,
-    axes: Mapping[str, Array],
-    fixed: Mapping[str, float],
-    gains: Array,
-    middles: Float[Array, "n k"],
-    cost: Cost,
-    start: ArrayLike,
-) -> dict[str, Array]:
-    """The grid with more points: each cell that is too coarse is cut along the value that is worst.
-
-    That is the one whose interpolation alone costs most, half-way along an edge of the cell.
-    """
-    edges = np.repeat(middles[:, None], len(axes), 1)  # (n, axis, k)
+def _edges(axes: Mapping[str, Array], middles: Float[Array, "n k"]) -> Float[Array, "n k k"]:
+    """Half-way along an edge of each cell, for each value: where it alone is interpolated."""
+    edges = np.repeat(middles[:, None], len(axes), 1)
     for j, axis in enumerate(axes.values()):
         below = axis[np.searchsorted(axis, middles[:, j]) - 1]
         others = np.arange(len(axes)) != j
         edges[:, others, j] = below[:, None]
-    flat = edges.reshape(-1, len(axes))
-    above = _excess(decoder, axes, fixed, gains, flat, cost, start).reshape(len(middles), -1)
-    worst = above.argmax(1)
-    return {
-        name: np.union1d(axis, middles[worst == j, j])
-        for j, (name, axis) in enumerate(axes.items())
-    }
+    return edges
+
+
+def _cut(axes: Mapping[str, Array], middles: Float[Array, "n k"], along: Array) -> dict[str, Array]:
+    """The grid with more points: cells with these middles are cut, each along one value."""
+    named = enumerate(axes.items())
+    return {name: np.union1d(axis, middles[along == j, j]) for j, (name, axis) in named}

@@ -17,10 +17,10 @@ from numpy.typing import ArrayLike
 from contextual_lqr import kernels
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.backtest import hedged_policy
-from contextual_lqr.checks import as_numbers, require
+from contextual_lqr.checks import altered, as_numbers, require
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.solve import policy_cost
-from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, StationaryPolicy
+from contextual_lqr.lqr.stationary import Cost, Policy, StationaryPolicy
 
 FACTORS = tuple(float(f"{one:.2g}") for one in np.logspace(-2, 2, 13))
 _BAND = (0.05, 0.95)
@@ -61,7 +61,7 @@ def tradeoff(
     drawn = belief.draw(draws, np.random.default_rng(0) if rng is None else rng)
     rows = []
     for factor in times.tolist():
-        policy = hedged_policy(belief, _scaled(cost, factor), hedge)
+        policy = hedged_policy(belief, altered(cost, R=factor * cost.R), hedge)
         own, all_drawn = (_parts(policy, one, cost, x) for one in (belief.system, drawn))
         held = np.isfinite(all_drawn).all(0)
         bands = np.full((2, 2), np.inf)
@@ -70,13 +70,6 @@ def tradeoff(
         rows.append((own.ravel(), bands, held.mean()))
     own, bands, held = (np.array(part) for part in zip(*rows, strict=True))
     return Tradeoff(times, own[:, 0], own[:, 1], bands[:, 0], bands[:, 1], held)
-
-
-def _scaled(cost: Cost, factor: float) -> Cost:
-    if isinstance(cost, StationaryCost):
-        weights = (cost.Q, factor * cost.R, cost.N, cost.discount)
-        return StationaryCost(*weights, constant=cost.constant)
-    return QuadraticCost(cost.Q, factor * cost.R, cost.N, indefinite=cost.indefinite)
 
 
 def _parts(policy: Policy, system: LinearSystem, cost: Cost, start: Array) -> Float[Array, 2 * n]:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from contextual_lqr.checks import require
 from contextual_lqr.context import FeatureDynamics
 from contextual_lqr.fleets.nonlinear_fleet import NonlinearFleet
-from contextual_lqr.fleets.physics import checked_ranges, evenly
+from contextual_lqr.fleets.physics import checked_ranges, evenly, require_steps
 from contextual_lqr.lqr.target_cost import TargetCost
 
 _Terms = Mapping[str, Mapping[str, float]]
@@ -171,10 +170,7 @@ def _fleet(
 ) -> NonlinearFleet:
     """A fleet by its equations: of each state the terms of its rate of change, with numbers."""
     dt, horizon, noise = steps
-    require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
-    require(horizon >= 2, f"horizon must be at least 2, not {horizon!r}")
-    good = 0 <= noise < np.inf
-    require(good, f"noise must be a standard deviation of at least 0, not {noise!r}")
+    require_steps(dt, horizon, noise)
     lists = {state: list(dict.fromkeys((state, *own))) for state, own in terms.items()}
     dynamics = FeatureDynamics(lists, states=list(terms), inputs=list(inputs), bounds=ranges)
     theta = np.zeros((len(terms), len(dynamics.feature_names)))

@@ -45,6 +45,14 @@ def checked_ranges(given: Ranges, positive: bool = True) -> dict[str, tuple[floa
     return dict(given)
 
 
+def require_steps(dt: float, horizon: int, noise: float) -> None:
+    """Refuse steps that take no time, an episode without any, and noise that is none."""
+    require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
+    require(horizon >= 2, f"horizon must be at least 2, not {horizon!r}")
+    good = 0 <= noise < np.inf
+    require(good, f"noise must be a standard deviation of at least 0, not {noise!r}")
+
+
 def by_column(
     states: Sequence[Sequence[str]], inputs: Sequence[Sequence[str]], bounds: Ranges
 ) -> BlockContext:
@@ -91,9 +99,7 @@ def physical_fleet(
 
     `noise` is the standard deviation of each state; one that is called "constant" has none.
     """
-    require(0 < dt < np.inf, f"dt must be a positive number, not {dt!r}")
-    good = 0 <= noise < np.inf
-    require(good, f"noise must be a standard deviation of at least 0, not {noise!r}")
+    require_steps(dt, horizon, noise)
     return Fleet(
         context_map=context_map,
         cost=steady_cost(horizon, *map(np.asarray, weights)),

@@ -30,7 +30,7 @@ from contextual_lqr.lqr.batches import or_infinite
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.long_run import Costs, StationarySolution
 from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, as_states
-from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
+from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy, require_sizes
 
 _ROUNDING = 1e-9  # what rows of constant states may differ from the identity's
 
@@ -50,11 +50,7 @@ class _Split(NamedTuple):
     @classmethod
     def of(cls, system: LinearSystem, cost: StationaryCost) -> _Split | None:
         """None if nothing stays, or it does not matter."""
-        require(
-            (cost.state_size, cost.input_size) == (system.state_size, system.input_size),
-            f"the system has {system.state_size} states and {system.input_size} inputs, but the "
-            f"cost is for {cost.state_size} states and {cost.input_size} inputs",
-        )
+        require_sizes(system, cost)
         if cost.discount != 1 or not cost.constant:
             return None
         d, m, still = system.state_size, system.input_size, list(cost.constant)
@@ -79,7 +75,7 @@ class _Split(NamedTuple):
         if cost.N is not None:
             N = cost.N[..., moving, :]
             W[..., :d, d:] = cost.N[..., order, :]
-            W[..., d:, :d] = _t(W[..., :d, d:])
+            W[..., d:, :d] = W[..., :d, d:].mT
         own = StationaryCost(cost.Q[..., moving, :][..., moving], cost.R, N)
         parts = LinearSystem.unchecked(A, B, noise)
         return cls(still, moving, parts, own, A, rows[..., still], B, W)
@@ -99,10 +95,10 @@ class _Split(NamedTuple):
         """F and Fz of a gain, and Y and M, from the P of what moves."""
         Qzz, Qzx, _, Nz, Nx, R = self.weights(more)
         F, Fz = self.A + self.B @ K, self.Z + self.B @ Kz
-        cross = _t(Qzx) + Nx @ Kz + _t(K) @ (_t(Nz) + R @ Kz)
-        Y = _solve(np.eye(F.shape[-1]) - _t(F), cross + _t(F) @ P @ Fz, P)
-        own = Qzz + Nz @ Kz + _t(Nz @ Kz) + _t(Kz) @ R @ Kz
-        return F, Fz, Y, own + _t(Fz) @ P @ Fz + _t(Fz) @ Y + _t(Y) @ Fz
+        cross = Qzx.mT + Nx @ Kz + K.mT @ (Nz.mT + R @ Kz)
+        Y = _solve(np.eye(F.shape[-1]) - F.mT, cross + F.mT @ P @ Fz, P)
+        own = Qzz + Nz @ Kz + (Nz @ Kz).mT + Kz.mT @ R @ Kz
+        return F, Fz, Y, own + Fz.mT @ P @ Fz + Fz.mT @ Y + Y.mT @ Fz
 
     def gain(self, policy: StationaryPolicy) -> tuple[Array, Array]:
         return policy.gain[..., self.still], policy.gain[..., self.moving]
@@ -143,15 +139,15 @@ def solve(
     with np.errstate(over="ignore", invalid="ignore"):
         _, Qzx, _, Nz, _, R = split.weights(more)
         F = split.A + B @ K
-        Y = _t(Qzx) + _t(K) @ _t(Nz) + _t(F) @ P @ split.Z
-        Y = _solve(np.eye(F.shape[-1]) - _t(F), Y, P)
-        S = R + _t(B) @ P @ B
-        Kz = -_solve(S, _t(B) @ (P @ split.Z + Y) + _t(Nz), P)
+        Y = Qzx.mT + K.mT @ Nz.mT + F.mT @ P @ split.Z
+        Y = _solve(np.eye(F.shape[-1]) - F.mT, Y, P)
+        S = R + B.mT @ P @ B
+        Kz = -_solve(S, B.mT @ (P @ split.Z + Y) + Nz.mT, P)
         *_, M = split.loop(Kz, K, P, more)
     gain, value = (np.empty((*P.shape[:-2], rows, d)) for rows in (K.shape[-2], d))
     gain[..., split.still], gain[..., split.moving] = Kz, K
     order = np.argsort(split.order)
-    whole = np.concatenate((np.concatenate((M, _t(Y)), -1), np.concatenate((Y, P), -1)), -2)
+    whole = np.concatenate((np.concatenate((M, Y.mT), -1), np.concatenate((Y, P), -1)), -2)
     value[...] = whole[..., order, :][..., order]
     policy = record(object.__new__(StationaryPolicy), gain=gain)
     return replace(found, policy=policy, value_matrix=value, _problem=(system, cost))
@@ -213,7 +209,7 @@ def cost_and_gradient(
         into = np.zeros_like(dA[..., split.moving, :])
         into[..., split.order] = ordered
         dA[..., split.moving, :] = into
-        dB[..., split.moving, :] = into @ _t(played.gain)
+        dB[..., split.moving, :] = into @ played.gain.mT
         J = _total(P, split, M, z)
     return J, dA, dB
 
@@ -224,8 +220,8 @@ def _valued(policy: StationaryPolicy, split: _Split) -> tuple[Array, Array, Arra
     _, _, Q, _, N, R = split.weights()
     with np.errstate(over="ignore", invalid="ignore"):
         F = split.A + split.B @ K
-        C = Q + N @ K + _t(N @ K) + _t(K) @ R @ K
-    P, X = (_lyapunov(M, V) for M, V in ((F, C), (_t(F), split.system.noise)))
+        C = Q + N @ K + (N @ K).mT + K.mT @ R @ K
+    P, X = (_lyapunov(M, V) for M, V in ((F, C), (F.mT, split.system.noise)))
     return Kz, K, P, X
 
 
@@ -247,7 +243,3 @@ def _solve(A: Array, B: Array, P: Array) -> Array:
     """A⁻¹B; NaN for loops that are not stable, whose P is not finite."""
     good = np.isfinite(P).all((-2, -1), keepdims=True) & np.isfinite(A).all((-2, -1), keepdims=True)
     return np.where(good, np.linalg.solve(np.where(good, A, np.eye(A.shape[-1])), B), np.nan)
-
-
-def _t(M: Array) -> Array:
-    return M.swapaxes(-1, -2)

@@ -27,7 +27,7 @@ from contextual_lqr.lqr.batches import flatten, or_infinite, unflatten
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.hedged_riccati import hedged_riccati
 from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, as_states
-from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy
+from contextual_lqr.lqr.stationary import StationaryCost, StationaryPolicy, require_sizes
 from contextual_lqr.lqr.status import REASONS, Status
 
 Costs = np.float64 | Float[Array, "*batch"]
@@ -82,12 +82,7 @@ class _Problem:
     def __init__(
         self, system: LinearSystem, cost: StationaryCost, others: dict[str, tuple[int, ...]]
     ) -> None:
-        d, m = system.state_size, system.input_size
-        require(
-            (cost.state_size, cost.input_size) == (d, m),
-            f"the system has {d} states and {m} inputs, but the cost is for {cost.state_size} "
-            f"states and {cost.input_size} inputs",
-        )
+        require_sizes(system, cost)
         batches = {"system": system.batch_shape, "cost": cost.batch_shape}
         self.shape = broadcast_batches({**batches, **others})
         self.batch, self.discount = math.prod(self.shape), cost.discount
@@ -114,10 +109,10 @@ class _Problem:
 
     def value_of(self, K: Array) -> tuple[Array, Array]:
         """The closed loop of these gains, and its value P, NaN where it is not stable."""
-        Nt = np.zeros_like(K) if self.N is None else _t(self.N)
+        Nt = np.zeros_like(K) if self.N is None else self.N.mT
         with np.errstate(over="ignore", invalid="ignore"):
             F = self.A + self.B @ K
-            C = self.Q + _t(K) @ (self.R @ K + Nt) + _t(Nt) @ K
+            C = self.Q + K.mT @ (self.R @ K + Nt) + Nt.mT @ K
         P, _ = kernels.lyapunov(F, C, batch=self.batch, threads=kernels.threads())
         return F, P
 
@@ -186,10 +181,10 @@ def cost_and_gradient(
         K = p.flat(policy.gain)
     F, P = p.value_of(K)
     M = p.flat(weight)
-    X, _ = kernels.lyapunov(_t(F), M, batch=p.batch, threads=kernels.threads())
+    X, _ = kernels.lyapunov(F.mT, M, batch=p.batch, threads=kernels.threads())
     with np.errstate(over="ignore", invalid="ignore"):
         dA = 2 * math.sqrt(p.discount) * P @ F @ X  # F has √γ already
-        dB = dA @ _t(K)
+        dB = dA @ K.mT
     J = or_infinite(unflatten(_trace(P, M), p.shape))
     return J, unflatten(dA, p.shape), unflatten(dB, p.shape)
 
@@ -242,10 +237,6 @@ def _why(A: Array, B: Array, Q: Array, R: Array, N: Array | None) -> Status:
                 if np.linalg.svd(joint, compute_uv=False)[-1] <= _UNSEEN * size:
                     return why
     return Status.NOT_CONVERGED
-
-
-def _t(M: Array) -> Array:
-    return M.swapaxes(-1, -2)
 
 
 def _trace(P: Array, M: Array) -> Array:

@@ -237,7 +237,7 @@ def require_convex(Q: Array, R: Array, N: Array | None, hint: str) -> None:
     d, m = Q.shape[-1], R.shape[-1]
     joint = np.empty((*batch, d + m, d + m))
     joint[..., :d, :d], joint[..., d:, d:] = stages, R
-    joint[..., :d, d:], joint[..., d:, :d] = N, N.swapaxes(-1, -2)
+    joint[..., :d, d:], joint[..., d:, :d] = N, N.mT
     require_semi_definite("[[Q, N], [Nᵀ, R]]", joint, f": N is too large for Q and R{hint}")
 
 

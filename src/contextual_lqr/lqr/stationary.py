@@ -28,6 +28,7 @@ from contextual_lqr.checks import (
 )
 from contextual_lqr.display import Displayed, batch_fact
 from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.problem import (
     LinearPolicy,
     QuadraticCost,
@@ -200,6 +201,16 @@ class StationaryPolicy(Displayed):
 
 Cost = QuadraticCost | StationaryCost
 Policy = LinearPolicy | StationaryPolicy
+
+
+def require_sizes(system: Dynamics, cost: Weights) -> None:
+    """Refuse a cost that is not of the system's sizes."""
+    d, m = system.state_size, system.input_size
+    require(
+        (cost.state_size, cost.input_size) == (d, m),
+        f"the system has {d} states and {m} inputs, but the cost is for {cost.state_size} states "
+        f"and {cost.input_size} inputs",
+    )
 
 
 def gains_of(policy: Policy) -> Array:

@@ -104,7 +104,7 @@ class _Watched:
         if S is None:
             return
         self._numbers("the dither", S, shape)
-        skew = np.abs(S - S.swapaxes(-1, -2)).max()
+        skew = np.abs(S - S.mT).max()
         self._expect(skew <= 1e-12 * np.abs(S).max(), "the dither must be symmetric")
         sizes = np.linalg.eigvalsh(S)
         good = (sizes >= -1e-12 * np.abs(sizes).max()).all()

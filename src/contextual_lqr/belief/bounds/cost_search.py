@@ -69,7 +69,7 @@ class PlausibleMachines:
     @property
     def grams(self) -> Float[Array, "n *stages k y y"]:
         """Y_i: a step moves row i by ξ_i with ξ_i² ≤ s_i² yᵀ Y_i y."""
-        return np.asarray(self.triangles.swapaxes(-1, -2) @ self.triangles)
+        return np.asarray(self.triangles.mT @ self.triangles)
 
     def systems(
         self, noise: Float[Array, "d d"], X: Array | None = None
@@ -137,7 +137,7 @@ class PlausibleMachines:
             dM = np.concatenate((dA, dB), -1)
             if self.varying and self.triangles.shape[1] == 1:  # the T_i of all steps
                 dM = dM.sum(1, keepdims=True)
-            g = self.reach[:, None] * _rows_times(dM, self.triangles.swapaxes(-1, -2))
+            g = self.reach[:, None] * _rows_times(dM, self.triangles.mT)
             g = g.sum(1) if self.varying else g
         return np.asarray(J), np.where(np.isfinite(g), g, 0.0)
 

@@ -131,10 +131,10 @@ class _Game:
         self.joint = machines.joint
         self.F = machines.stages(machines.centre) @ y
         grams = machines.stages(machines.grams)
-        self.Y = _t(y)[:, :, None] @ grams @ y[:, :, None]  # (n, steps, k, d, d)
-        self.C = cost.Q[:-1] + _t(K) @ (cost.R @ K)
+        self.Y = y.mT[:, :, None] @ grams @ y[:, :, None]  # (n, steps, k, d, d)
+        self.C = cost.Q[:-1] + K.mT @ (cost.R @ K)
         if cost.N is not None:
-            self.C = self.C + cost.N @ K + _t(cost.N @ K)
+            self.C = self.C + cost.N @ K + (cost.N @ K).mT
         self.last = np.broadcast_to(cost.Q[-1], (n, d, d))
 
     def at(self, members: Array) -> _Game:
@@ -166,16 +166,16 @@ class _Game:
                 half = self.reach / np.sqrt(np.broadcast_to(weights[:, h], (n, d)))
                 sPF = half[:, :, None] * (P @ F)
                 e, U = _eigh(half[:, :, None] * P * half[:, None])
-                T = _t(U) @ sPF
+                T = U.mT @ sPF
                 pull = np.maximum(((T @ X[:, h]) * T).sum(-1), 0.0)
                 price = np.maximum((Y * X[:, h]).sum((1, 2)), 0.0)
                 scale = _cheapest(e, pull, price)
                 slack = 1 / (scale[:, None] - e)
                 adversary[:, h] = half[:, :, None] * (U @ (slack[:, :, None] * T))
                 multipliers[:, h] = scale[:, None] * weights[:, h]
-                P = self.C[:, h] + _t(F) @ P @ F + _t(T) @ (slack[:, :, None] * T)
+                P = self.C[:, h] + F.mT @ P @ F + T.mT @ (slack[:, :, None] * T)
                 P = P + scale[:, None, None] * Y
-                P = (P + _t(P)) / 2
+                P = (P + P.mT) / 2
             bound = self.start @ P @ self.start + c
         return np.where(np.isfinite(bound), bound, np.inf), multipliers, adversary
 
@@ -201,7 +201,7 @@ class _Game:
         X[:, 0] = np.outer(self.start, self.start)
         with np.errstate(over="ignore", invalid="ignore"):
             for h in range(F.shape[1] - 1):
-                X[:, h + 1] = F[:, h] @ X[:, h] @ _t(F[:, h]) + self.noise
+                X[:, h + 1] = F[:, h] @ X[:, h] @ F[:, h].mT + self.noise
         return np.clip(np.where(np.isfinite(X), X, 0.0), -1e150, 1e150)
 
 
@@ -268,9 +268,9 @@ class _Relaxed:
                 u, xi = K[:, : self._m], K[:, self._m :]
                 y = np.concatenate((np.broadcast_to(np.eye(d), (n, d, d)), u), 1)
                 moved[:, h] = ((xi @ X) * xi).sum(-1)
-                allowed[:, h] = ((y @ X @ _t(y))[:, None] * Y[:, h]).sum((-2, -1))
+                allowed[:, h] = ((y @ X @ y.mT)[:, None] * Y[:, h]).sum((-2, -1))
                 F = A + B @ K
-                X = F @ X @ _t(F) + self._noise
+                X = F @ X @ F.mT + self._noise
         if self._joint:  # ‖ξ‖² ≤ yᵀ(Σ_i Y_i)y
             return moved.sum(-1, keepdims=True), allowed.sum(-1, keepdims=True)
         return moved, allowed
@@ -302,7 +302,3 @@ def _eigh(E: Float[Array, "n d d"]) -> tuple[Float[Array, "n d"], Float[Array, "
     e, U = np.linalg.eigh(np.where(finite[:, None, None], E, 0.0))
     e[~finite] = np.nan
     return e, U
-
-
-def _t(M: Array) -> Array:
-    return M.swapaxes(-1, -2)

@@ -138,7 +138,7 @@ def plausible_machines(
         return PlausibleMachines(belief.mean, T, radii.rows, radii.joint, cost, start)
     n, d, y = belief.mean.shape
     triangles, reach = np.broadcast_to(T, (n, d, y, y)).copy(), radii.rows.copy()
-    triangles[:, rows] = belief.roots[:, rows].swapaxes(-1, -2)
+    triangles[:, rows] = belief.roots[:, rows].mT
     degrees = belief.degrees.reshape(-1, d).min(0)  # one reach for all
     quantiles = fdtri(y, degrees[rows], 1 - delta / d)
     reach[rows] = np.sqrt(y * quantiles)

@@ -100,7 +100,7 @@ def episode_rows(
     p, d = G.shape[-2], after.shape[-1]
     rows = np.empty((*y.shape[:-1], p + d))
     with np.errstate(over="ignore", invalid="ignore"):  # refused later
-        rows[..., :p] = y @ G.swapaxes(-1, -2)
+        rows[..., :p] = y @ G.mT
     rows[..., p:] = after
     return rows.reshape(-1, p + d)
 

@@ -129,6 +129,15 @@ class Explained(NamedTuple):
         return np.asarray(self.left.sum(0) <= EXACT**2 * self.size.sum(0))
 
 
+def in_units(factors: Array, matrices: Array) -> tuple[Array, Array, Array]:
+    """Factors and context matrices in units of what each column is over the fleet, and these."""
+    y = matrices.shape[-1]
+    size = np.abs(factors).max((0, 1))
+    size[:y] = size[y : 2 * y] = np.maximum(size[:y], size[y : 2 * y])
+    size = np.where(size > 0, size, 1.0)
+    return factors / size, matrices * size[:y], size
+
+
 def blocks(y: int, d: int) -> list[slice]:
     """Where Y, Y⁻, sign Y, Y |Y|, [|Y|, 1], tY, sign (U - U⁻) and X' stand in a factor."""
     ends = np.cumsum([0, y, y, y, y, y + 1, y, y - d, d]).tolist()

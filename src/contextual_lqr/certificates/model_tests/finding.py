@@ -64,3 +64,9 @@ class Names(NamedTuple):
 
     states: tuple[str, ...]
     inputs: tuple[str, ...]
+
+    @classmethod
+    def numbered(cls, d: int, m: int) -> Names:
+        """By their numbers."""
+        states = tuple(f"state {i + 1}" for i in range(d))
+        return cls(states, tuple(f"input {j + 1}" for j in range(m)))

@@ -58,6 +58,7 @@ from contextual_lqr.certificates.model_tests.explained import (
     Law,
     apart,
     explained,
+    in_units,
     p_values,
 )
 from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Names
@@ -96,18 +97,12 @@ def misspecification(
     )
     if not n or not factors.any():
         return []
-    # Any units: every column is divided by its size over the fleet.
-    size = np.abs(factors).max((0, 1))
-    size[:y] = size[y : 2 * y] = np.maximum(size[:y], size[y : 2 * y])
-    size = np.where(size > 0, size, 1.0)
-    T, G = factors / size, matrices * size[:y]
+    T, G, size = in_units(factors, matrices)
     given = {i: np.asarray(row, float) / size[i - d] for i, row in (known or {}).items()}
     law = Law.fitted(T, G, d)
     found = explained(T, np.asarray(counts), law.M)
-    names = Names(
-        tuple(states or [f"state {i + 1}" for i in range(d)]),
-        tuple(inputs or [f"input {j + 1}" for j in range(y - d)]),
-    )
+    numbered = Names.numbered(d, y - d)
+    names = Names(tuple(states or numbered.states), tuple(inputs or numbered.inputs))
     findings = [
         *_whiteness(found, names),
         *_omission(found, names),

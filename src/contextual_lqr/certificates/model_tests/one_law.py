@@ -7,7 +7,7 @@ from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.model_tests.actuators import actuators
-from contextual_lqr.certificates.model_tests.explained import CURVES, EXACT, Law, blocks
+from contextual_lqr.certificates.model_tests.explained import CURVES, EXACT, Law, blocks, in_units
 from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Kind, Names
 from contextual_lqr.certificates.model_tests.linearity import Usual, curved
 from contextual_lqr.certificates.model_tests.shared_coefficients import (
@@ -38,9 +38,7 @@ def of_one_law(
     rows = np.linalg.qr(rows / np.where(size > 0, size, 1.0), mode="r") * size
     _, before, *curves, _, _ = (slice(s.start + p - y, s.stop + p - y) for s in blocks(y, d))
     law, X = rows[:, :p], rows[:, -d:]
-    names = Names(
-        tuple(f"state {i + 1}" for i in range(d)), tuple(f"input {j + 1}" for j in range(y - d))
-    )
+    names = Names.numbered(d, y - d)
     usual, found = Usual.of(factors, counts, y, d), []
     for test, some in (("memory", before), *zip(CURVES, curves, strict=True)):
         shared = Shared.of(law, rows[:, some], X, int(counts.sum()))
@@ -57,10 +55,7 @@ def of_one_law(
 
 def _actuators(factors: Array, counts: Array, matrices: Array, names: Names) -> list[Finding]:
     d, y = len(names.states), matrices.shape[-1]
-    size = np.abs(factors).max((0, 1))
-    size[:y] = size[y : 2 * y] = np.maximum(size[:y], size[y : 2 * y])
-    size = np.where(size > 0, size, 1.0)
-    T, G = factors / size, matrices * size[:y]
+    T, G, size = in_units(factors, matrices)
     law = Law.fitted(T, G, d)
     (n, k, _), Z = T.shape, T[..., :y] @ G.swapaxes(1, 2)
     basis, rank = span(Z.reshape(n * k, -1))

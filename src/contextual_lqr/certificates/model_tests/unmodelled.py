@@ -36,11 +36,12 @@ from contextual_lqr.certificates.model_tests.faulty_runs import faulty_runs
 from contextual_lqr.certificates.model_tests.finding import DOUBT, Finding
 from contextual_lqr.certificates.model_tests.misspecification import misspecification
 from contextual_lqr.certificates.model_tests.one_law import of_one_law
+from contextual_lqr.checks import altered
 from contextual_lqr.context import Dynamics as NonLinear
 from contextual_lqr.lqr.affine import moving_part
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.moments import step_moments
-from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
+from contextual_lqr.lqr.problem import LinearSystem
 from contextual_lqr.lqr.solve import policy_cost
 from contextual_lqr.lqr.stationary import Cost, StationaryCost, policy_for
 from contextual_lqr.lqr.time_varying import TimeVaryingSystem
@@ -246,12 +247,7 @@ def late_cost(
     kind = LinearSystem if system.steps is None else TimeVaryingSystem
     delayed = kind.unchecked(A, B, with_state(system.noise, 1, 1))
     N = None if cost.N is None else with_state(cost.N, 1, 0)
-    Q = with_state(cost.Q, 1, 1)
-    same: Cost
-    if isinstance(cost, StationaryCost):
-        same = StationaryCost(Q, cost.R, N, cost.discount, constant=cost.constant)
-    else:
-        same = QuadraticCost(Q, cost.R, N, indefinite=cost.indefinite)
+    same = altered(cost, Q=with_state(cost.Q, 1, 1), N=N)
     policy = policy_for(same, with_state(gains, 0, 1))
     return np.asarray(policy_cost(policy, delayed, same, np.append(start, 0.0)))
 
