@@ -46,11 +46,6 @@ class TimeVaryingSystem(Dynamics):
     has_noise : bool
         Whether there is any.
 
-    Raises
-    ------
-    InputError
-        If a shape does not fit, a number is not finite, or noise is not a covariance.
-
     Examples
     --------
     >>> slower_and_slower = np.linspace(1.0, 0.5, 14)[:, None, None]
