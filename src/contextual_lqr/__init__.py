@@ -2,12 +2,7 @@
 
 from importlib import import_module
 
-from contextual_lqr.belief.confidence import (
-    ConfidenceSet,
-    ConstantBeta,
-    DeterminantBeta,
-    PaperBeta,
-)
+from contextual_lqr.belief.confidence import ConfidenceSet, ConstantBeta, DeterminantBeta, PaperBeta
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief

@@ -266,11 +266,7 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         return found
 
     def predict(
-        self,
-        context: Any,
-        states: ArrayLike,
-        inputs: ArrayLike,
-        machine: str | None = None,
+        self, context: Any, states: ArrayLike, inputs: ArrayLike, machine: str | None = None
     ) -> Float[Array, "*batch d"]:
         """Where the machine with this context is expected to be after one step.
 

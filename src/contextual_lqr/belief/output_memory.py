@@ -45,10 +45,7 @@ class OutputMemory:
             self._law = _law(history, machine)
 
     def see(
-        self,
-        outputs: ArrayLike,
-        played: ArrayLike | None = None,
-        measured: ArrayLike | None = None,
+        self, outputs: ArrayLike, played: ArrayLike | None = None, measured: ArrayLike | None = None
     ) -> Float[Array, " d"]:
         """The state now that these outputs were measured.
 

@@ -110,8 +110,7 @@ class Prior(Displayed):
             ends = zip(reversed(least.shape), reversed(law.shape), strict=False)
             fits = least.ndim <= 2 and all(a in (1, b) for a, b in ends)
             require(
-                fits and (least >= 0).all(),
-                f"sizes must be {law.shape} numbers, none negative",
+                fits and (least >= 0).all(), f"sizes must be {law.shape} numbers, none negative"
             )
             large = np.maximum(large, least)
         return cls(law, _diagonal(_positive("off", off) * large))

@@ -43,12 +43,8 @@ class ScheduleBelief(Displayed):
     halves
         For each step and row of [A, B], what unknowns that all steps share do to it,
         (..., H-1, d, q, d+m).
-    noise
-        The covariance of a step's noise, (d, d), a diagonal matrix.
-    degrees
-        The degrees of freedom of each row's variance, (d,).
-    identified
-        Whether there are as many observations as unknowns, so that this is more than the prior.
+    noise, degrees, identified
+        As of `MachineBelief`.
     """
 
     mean: Float[Array, "*batch steps d y"]

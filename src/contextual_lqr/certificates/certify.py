@@ -59,11 +59,6 @@ def certify(
     Certificate
         With the controller as its `policy`. Of `Dynamics` a `PathCertificate`, by roll-outs of
         posterior draws: sampled, not proven.
-
-    Raises
-    ------
-    InputError
-        If something does not fit together, or there are no data of such a machine.
     """
     if isinstance(decoder.context_map, Dynamics):
         options: Any = {"noise": noise, "input_bounds": input_bounds, "draws": draws, "rng": rng}
@@ -148,7 +143,7 @@ def certify_many(
     Raises
     ------
     InputError
-        If something does not fit together, or there are no data of such a machine.
+        If there are no data of such a machine.
     """
     if isinstance(decoder.context_map, Dynamics):
         every = one_by_one(contexts)

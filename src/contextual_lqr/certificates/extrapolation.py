@@ -56,9 +56,7 @@ class Extrapolation:
 
 
 def extrapolations(
-    decoder: Decoder,
-    matrices: Float[Array, "n p y"],
-    moments: Float[Array, "n y y"],
+    decoder: Decoder, matrices: Float[Array, "n p y"], moments: Float[Array, "n y y"]
 ) -> list[Extrapolation]:
     """The extrapolation of machines that make steps of the second moments E[y yᵀ], y = [x; u].
 
@@ -81,9 +79,7 @@ def extrapolations(
 
 
 def farthest(
-    decoder: Decoder,
-    matrices: Float[Array, "n *steps p y"],
-    moments: Float[Array, "n y y"],
+    decoder: Decoder, matrices: Float[Array, "n *steps p y"], moments: Float[Array, "n y y"]
 ) -> list[Extrapolation]:
     """The same for machines whose context may change: that of the step with the largest score."""
     if matrices.ndim == 3:

@@ -147,10 +147,8 @@ def plot_tradeoff(
         What R is multiplied by.
     draws : int
         On how many plausible machines each controller is tried.
-    rng : numpy.random.Generator, optional
-        Where the draws come from; by default they are always the same.
-    figure : matplotlib.figure.Figure, optional
-        What to draw into; otherwise a new figure of pyplot.
+    rng, figure
+        As for `plot_closed_loop`.
 
     Returns
     -------

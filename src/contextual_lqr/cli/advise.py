@@ -83,9 +83,7 @@ def _show_blind(console: Console, blind: list[UnexcitedDirection], p: int) -> No
     if not blind:
         console.print("The logs excite every direction of the decoder.")
         return
-    console.print(
-        f"The logs say nothing about {len(blind)} of {p} directions of the decoder:",
-    )
+    console.print(f"The logs say nothing about {len(blind)} of {p} directions of the decoder:")
     for one in blind[:_SHOWN]:
         console.print(f"  {escape(str(one))}")
     if len(blind) > _SHOWN:

@@ -136,15 +136,11 @@ def _quantities(
 
 
 def _show(
-    described: FleetDescription,
-    name: str,
-    seen: ClosedLoopPrediction,
-    band: float,
-    runs: int,
+    described: FleetDescription, name: str, seen: ClosedLoopPrediction, band: float, runs: int
 ) -> None:
     console = Console()
     console.print(
-        f"{escape(name)}: median of {runs} runs on posterior draws, and the band of {band:.0%}",
+        f"{escape(name)}: median of {runs} runs on posterior draws, and the band of {band:.0%}"
     )
     last = len(seen.expected_inputs)
     steps = sorted({last // 3, 2 * last // 3, last - 1})

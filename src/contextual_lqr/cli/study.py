@@ -126,13 +126,7 @@ def status(store: Store, /, *, as_json: AsJson = False) -> None:
     status_table(Console(), found)
 
 
-def export(
-    store: Store,
-    /,
-    *,
-    output: Annotated[Path, Output],
-    as_json: AsJson = False,
-) -> None:
+def export(store: Store, /, *, output: Annotated[Path, Output], as_json: AsJson = False) -> None:
     """Write all episodes as JSON lines, for `import` here or elsewhere.
 
     Parameters

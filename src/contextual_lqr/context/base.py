@@ -21,14 +21,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.context.expressions import Expression
-from contextual_lqr.context.variables import (
-    Variables,
-    called,
-    each,
-    name_of,
-    sampled_values,
-    shown,
-)
+from contextual_lqr.context.variables import Variables, called, each, name_of, sampled_values, shown
 from contextual_lqr.errors import ContextError, InputError
 
 Map = TypeVar("Map", bound="ContextMap")

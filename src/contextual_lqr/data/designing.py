@@ -95,12 +95,7 @@ def hedge_of(
 
 
 def _held(
-    fitted: FittedFleet,
-    task: Task,
-    hedge: float,
-    one: Certificate,
-    label: str | None,
-    start: Array,
+    fitted: FittedFleet, task: Task, hedge: float, one: Certificate, label: str | None, start: Array
 ) -> Certificate:
     """With what set-point, integrators and limits do, on posterior draws."""
     belief = fitted.decoder.machine(one.context, label)

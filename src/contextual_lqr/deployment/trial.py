@@ -20,12 +20,7 @@ from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.certification import QUANTILE
 from contextual_lqr.certificates.margins import settling_steps
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, require_runs
-from contextual_lqr.certificates.saturation import (
-    LARGEST,
-    Saturation,
-    compared,
-    paired_noise,
-)
+from contextual_lqr.certificates.saturation import LARGEST, Saturation, compared, paired_noise
 from contextual_lqr.deployment.controller import Controller
 from contextual_lqr.deployment.task import Task
 from contextual_lqr.lqr.problem import LinearSystem
@@ -47,10 +42,7 @@ class Trial:
 
 
 def tried(
-    controller: Controller,
-    drawn: LinearSystem,
-    start: Float[Array, " d"],
-    rng: np.random.Generator,
+    controller: Controller, drawn: LinearSystem, start: Float[Array, " d"], rng: np.random.Generator
 ) -> Trial:
     """The controller on drawn machines, each with a noise of its own."""
     task, n = controller.task, len(controller.task.moving)

@@ -42,9 +42,7 @@ for _kind, _ids in (("FleetEnv", IDS), ("DynamicsEnv", NONLINEAR_IDS)):
         _place = f"contextual_lqr.envs.fleet_env:{_kind}"
         gymnasium.register(_id, _place, kwargs={"fleet": _name})
 gymnasium.register(
-    PENDULUM,
-    "contextual_lqr.envs.inverted_pendulum:InvertedPendulum",
-    max_episode_steps=1000,
+    PENDULUM, "contextual_lqr.envs.inverted_pendulum:InvertedPendulum", max_episode_steps=1000
 )
 
 __all__ = [

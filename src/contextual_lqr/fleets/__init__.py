@@ -4,13 +4,7 @@ from collections.abc import Callable
 
 from contextual_lqr.fleets.cart_pole import cart_pole
 from contextual_lqr.fleets.chain import chain
-from contextual_lqr.fleets.fleet import (
-    Fleet,
-    misfit,
-    true_decoder,
-    true_schedule,
-    true_system,
-)
+from contextual_lqr.fleets.fleet import Fleet, misfit, true_decoder, true_schedule, true_system
 from contextual_lqr.fleets.heating import heating
 from contextual_lqr.fleets.nonlinear import (
     cart_pole_swing_up,

@@ -118,9 +118,7 @@ class _Problem:
 
 
 def solve(
-    system: LinearSystem,
-    cost: StationaryCost,
-    uncertainty: ModelUncertainty | None = None,
+    system: LinearSystem, cost: StationaryCost, uncertainty: ModelUncertainty | None = None
 ) -> StationarySolution:
     """The optimal constant gain, by doubling; `solve.solve` says the rest."""
     others = {} if uncertainty is None else {"uncertainty": uncertainty.covariances.shape[:-3]}

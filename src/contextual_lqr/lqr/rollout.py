@@ -23,13 +23,7 @@ from contextual_lqr.checks import (
     require,
 )
 from contextual_lqr.lqr.dynamics import Dynamics
-from contextual_lqr.lqr.problem import (
-    LinearPolicy,
-    Trajectory,
-    apply,
-    as_states,
-    require_fit,
-)
+from contextual_lqr.lqr.problem import LinearPolicy, Trajectory, apply, as_states, require_fit
 from contextual_lqr.lqr.stationary import StationaryPolicy
 
 
@@ -119,28 +113,24 @@ def rollout(
 
     Parameters
     ----------
-    policy, system, start
+    policy, system, start, input_bounds, state_bound
         As for `simulate`.
     shocks : array, (..., H-1, d)
         The noise of each step.
     offsets : array, (..., H-1, m), optional
         What is added to the policy's inputs.
-    input_bounds : pair of array_like, optional
-        The lowest and the highest inputs, to which all are clipped.
-    state_bound : float or array_like, (d,), optional
-        Stop one episode after the first state with a larger coordinate.
     largest : float, optional
         Hold states within ± this, so that a run of a batch that explodes stays finite.
 
     Returns
     -------
     Trajectory
-        As long as what was played. One episode whose state overflows is stopped before that.
+        As of `simulate`.
 
     Raises
     ------
     InputError
-        If sizes do not fit together, or an episode of a batch overflows and `largest` is not given.
+        If an episode of a batch overflows and `largest` is not given.
     """
     x = as_states("start", start, system.state_size)
     if isinstance(policy, StationaryPolicy):

@@ -41,10 +41,8 @@ class TimeVaryingSystem(Dynamics):
     ----------
     steps : int
         The number of inputs H-1 of an episode.
-    batch_shape : tuple of int
-        The leading axes, () for one machine.
-    has_noise : bool
-        Whether there is any.
+    batch_shape, has_noise
+        As of `LinearSystem`.
 
     Examples
     --------

@@ -40,12 +40,7 @@ from contextual_lqr.planning import (
     ThompsonSampling,
 )
 from contextual_lqr.planning.agent_arguments import as_level, require_planned, require_random
-from contextual_lqr.planning.agent_file import (
-    FORMAT_VERSION,
-    REMEMBERED,
-    agent_state,
-    restored,
-)
+from contextual_lqr.planning.agent_file import FORMAT_VERSION, REMEMBERED, agent_state, restored
 from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.planning.incumbent import Incumbent, as_incumbent, incumbent_policy
 from contextual_lqr.planning.natural_scales import natural_scales

@@ -55,12 +55,7 @@ class Study(Displayed):
         self._log, self._learner, self._lock = store, learner, Lock()
 
     @classmethod
-    def open(
-        cls,
-        url: str,
-        fleet: Any = None,
-        **own: Any,
-    ) -> Study:
+    def open(cls, url: str, fleet: Any = None, **own: Any) -> Study:
         """Open the study at an address, or begin one there.
 
         Parameters

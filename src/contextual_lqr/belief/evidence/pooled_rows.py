@@ -82,14 +82,7 @@ class PooledRows:
         before = None if self._regression is None else self._regression.data
         return factor_of(blocks, limit, before)
 
-    def _learn(
-        self,
-        context_map: ContextMap,
-        data: Array,
-        used: int,
-        ignored: int,
-        p: int,
-    ) -> None:
+    def _learn(self, context_map: ContextMap, data: Array, used: int, ignored: int, p: int) -> None:
         """Hold the factor of all rows, old and new."""
         used, ignored = used + self.rows, ignored + self.ignored_rows
         self.context_map = context_map

@@ -10,11 +10,7 @@ from contextual_lqr.certificates.model_tests.actuators import actuators
 from contextual_lqr.certificates.model_tests.explained import CURVES, EXACT, Law, blocks, in_units
 from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Kind, Names
 from contextual_lqr.certificates.model_tests.linearity import Usual, curved
-from contextual_lqr.certificates.model_tests.shared_coefficients import (
-    Shared,
-    by_state,
-    span,
-)
+from contextual_lqr.certificates.model_tests.shared_coefficients import Shared, by_state, span
 
 
 def of_one_law(

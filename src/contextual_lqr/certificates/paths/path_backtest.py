@@ -59,11 +59,7 @@ class PathBacktest(Backtest):
 
 
 def backtest_paths(
-    decoder: Decoder,
-    cost: Any,
-    start: Float[Array, " d"],
-    trusted_excess: float,
-    input_bounds: Any,
+    decoder: Decoder, cost: Any, start: Float[Array, " d"], trusted_excess: float, input_bounds: Any
 ) -> PathBacktest:
     """Leave each machine out in turn, plan for it, and try the plan on what its own runs say."""
     require_episodes(cost)

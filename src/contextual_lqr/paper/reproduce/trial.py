@@ -13,12 +13,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.confidence import (
-    BetaRule,
-    ConfidenceSet,
-    ConstantBeta,
-    DeterminantBeta,
-)
+from contextual_lqr.belief.confidence import BetaRule, ConfidenceSet, ConstantBeta, DeterminantBeta
 from contextual_lqr.fleets import Fleet, path_following, true_decoder
 from contextual_lqr.paper.play import Played, play
 from contextual_lqr.paper.reproduce.config import Config, Setting, Trial

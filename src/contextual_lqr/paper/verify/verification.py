@@ -18,12 +18,7 @@ from contextual_lqr.paper.reproduce.store import make_folder, write_rows
 from contextual_lqr.paper.style import write_report
 from contextual_lqr.paper.verify.checks import Check, all_checks
 from contextual_lqr.paper.verify.figures import draw_figures
-from contextual_lqr.paper.verify.machine_beliefs import (
-    FLEET,
-    PLAYED,
-    belief_coverage,
-    run_machines,
-)
+from contextual_lqr.paper.verify.machine_beliefs import FLEET, PLAYED, belief_coverage, run_machines
 from contextual_lqr.paper.verify.runs import VerifySettings, constants_of, jobs, joined, run
 from contextual_lqr.parallel import Workers, in_parallel
 from contextual_lqr.theory import Regularity, beta, episodes_needed, regret_bound

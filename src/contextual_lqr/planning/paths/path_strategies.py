@@ -71,11 +71,7 @@ def drawn_path(problem: PlanningProblem, rng: np.random.Generator) -> Choice:
     theta = machine.draw(1, rng)[0]
     believed = DynamicsBelief.known(machine.dynamics, machine.context, theta)  # type: ignore[arg-type]
     path = solve_trajectory(
-        believed,
-        problem.cost,
-        problem.start,
-        input_bounds=problem.input_bounds,
-        attempts=ATTEMPTS,
+        believed, problem.cost, problem.start, input_bounds=problem.input_bounds, attempts=ATTEMPTS
     )
     return replace(_choice(path, float(path.cost), None), theta=theta)
 
