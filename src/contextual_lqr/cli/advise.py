@@ -11,7 +11,7 @@ from contextual_lqr.certificates.experiment_design import (
     rank_candidates,
     unexcited_directions,
 )
-from contextual_lqr.cli.machines import Machines, read_machines, shown
+from contextual_lqr.cli.machines import read_machines, shown
 from contextual_lqr.cli.options import AsJson, Fitted, OptionalFile
 from contextual_lqr.cli.terminal import Console, plain_table, print_json, say
 from contextual_lqr.data import FittedFleet
@@ -57,7 +57,8 @@ def advise(
             dither=dither,
         )
         for one in ranked:
-            about = {"machine": _label(machines, one.place), "context": one.context}
+            label = shown(one.context) if machines.labels is None else machines.labels[one.place]
+            about = {"machine": label, "context": one.context}
             outside = fitted.decoder.context_map.outside(one.context)
             more = {"outside": outside} if outside else {}
             ranking.append(about | {"saving": one.saving} | more)
@@ -68,10 +69,6 @@ def advise(
     _show_blind(console, blind, fitted.decoder.estimate.shape[1])
     if ranking:
         _show_ranking(console, ranking)
-
-
-def _label(machines: Machines, i: int) -> str:
-    return shown(machines.rows[i]) if machines.labels is None else machines.labels[i]
 
 
 def _print_json(blind: list[UnexcitedDirection], ranking: list[dict[str, Any]]) -> None:

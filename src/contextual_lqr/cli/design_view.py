@@ -97,6 +97,7 @@ def _show_one(console: Console, designed: Designed) -> None:
     cost = "cost" if one.margins is None else "average cost"
     (low, high), place = _ends(one, quick), one.extrapolation.score
     found = f"{_number(one.lower.searched)} to {_number(one.upper.searched)}"
+    how = "sampled" if isinstance(one, PathCertificate) else "searched"
     gaps = f"{percent(one.lower.gap)} and {percent(one.upper.gap)}"
     name = f"{machines.labels[0]}: " if machines.labels is not None else ""
     facts = [
@@ -105,7 +106,7 @@ def _show_one(console: Console, designed: Designed) -> None:
         ("because", escape(one.reason)),
         (f"predicted {cost}", _number(one.predicted_cost)),
         (f"true {cost}", f"{_number(low)} to {_number(high)}"),
-        ("", _how(one) if quick else f"(a search found {found}; gaps of {gaps})"),
+        ("", f"({how}, not proven)" if quick else f"(a search found {found}; gaps of {gaps})"),
         ("likely excess", f"{percent(one.likely_excess)} over the best possible, at 95 %"),
         *_stability(one),
         ("extrapolation", f"{escape(str(one.extrapolation))} (score {place:.2g})"),
@@ -159,10 +160,6 @@ def _show_one(console: Console, designed: Designed) -> None:
 def proven(one: Certificate) -> bool:
     """Whether the interval is; that of constant gains and of paths is not."""
     return one.margins is None and not isinstance(one, PathCertificate)
-
-
-def _how(one: Certificate) -> str:
-    return "(sampled, not proven)" if isinstance(one, PathCertificate) else "(searched, not proven)"
 
 
 def _path(described: FleetDescription, path: TrajectorySolution) -> Table:

@@ -59,7 +59,7 @@ def expected(decoder: Decoder, asks: Sequence[Ask]) -> Decoder:
     so that what is expected stays the same, and what is unknown shrinks where it is being probed.
     """
     twin = decoder.copy()
-    out = [_out(ask) for ask in asks]
+    out = [_read(ask.key, ask.context, bytes(ask.content)) for ask in asks]
     contexts, context_map = [one.context for one in out], decoder.context_map
     G = context_map.matrices(contexts)
     keys = context_map.keys(contexts, G)
@@ -94,10 +94,6 @@ class _Out(NamedTuple):
     low: Float[Array, " m"]
     high: Float[Array, " m"]
     noise: Float[Array, "steps d"]
-
-
-def _out(ask: Ask) -> _Out:
-    return _read(ask.key, ask.context, bytes(ask.content))
 
 
 @lru_cache(256)

@@ -13,7 +13,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 from contextual_lqr.checks import require, shown
 from contextual_lqr.study.log import Log
@@ -84,9 +84,8 @@ class Tokens:
         else:
             require(machine is None, f"a token of the role {role} is of no machine")
         id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
-        made = Token(
-            id_, name or machine or role, _as_role(role), machine, _digest(secret), time.time()
-        )
+        known = cast(Role, role)
+        made = Token(id_, name or machine or role, known, machine, _digest(secret), time.time())
         with self._database.writing() as now:
             now.execute(sql.insert(_tokens).values(vars(made)))
         return made, f"clqr_{id_}_{secret}"
@@ -118,7 +117,3 @@ class Tokens:
 
 def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
-
-
-def _as_role(role: str) -> Role:
-    return next(one for one in ROLES if one == role)

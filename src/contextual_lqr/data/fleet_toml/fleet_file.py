@@ -295,17 +295,13 @@ class FleetFile:
         if type(value) is int and 2 <= value <= LONGEST_HORIZON:
             return value
         if value is None:  # one constant gain, for machines that run on and on
-            self._check_endless()
+            if "final_Q" in self.table("cost"):
+                what = "final_Q is for the last state of an episode: add horizon to [task]"
+                self.errors.add(("cost", "final_Q"), what)
             return None
         what = f"a whole number of at least 2 and at most {LONGEST_HORIZON:,}"
         self.errors.add(("task", "horizon"), f"horizon must be {what}, and is {shown(value)}")
         return 2
-
-    def _check_endless(self) -> None:
-        """Refuse what only an episode has."""
-        if "final_Q" in self.table("cost"):
-            what = "final_Q is for the last state of an episode: add horizon to [task]"
-            self.errors.add(("cost", "final_Q"), what)
 
     def _start(self) -> Array:
         place, given = ("task", "start"), self.table("task").get("start", {})
