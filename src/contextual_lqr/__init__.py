@@ -11,24 +11,20 @@ from contextual_lqr.belief.output_memory import OutputController, OutputMemory
 from contextual_lqr.belief.plots import plot_decoder
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.belief.schedule import ScheduleBelief
-from contextual_lqr.certificates import (
-    Backtest,
-    Certificate,
-    CostBound,
-    GainSchedule,
-    PathBacktest,
-    PathCalibration,
-    PathCertificate,
-    backtest,
-    certify,
-    certify_many,
-    gain_schedule,
+from contextual_lqr.certificates.backtest import backtest
+from contextual_lqr.certificates.backtest_records import Backtest
+from contextual_lqr.certificates.certificate import Certificate, CostBound
+from contextual_lqr.certificates.certify import certify, certify_many
+from contextual_lqr.certificates.experiment_design import rank_candidates, unexcited_directions
+from contextual_lqr.certificates.gain_schedule import GainSchedule, gain_schedule
+from contextual_lqr.certificates.paths.path_backtest import PathBacktest
+from contextual_lqr.certificates.paths.path_calibration import PathCalibration
+from contextual_lqr.certificates.paths.path_certificate import PathCertificate
+from contextual_lqr.certificates.plots import (
     plot_backtest,
     plot_certificates,
     plot_closed_loop,
     plot_tradeoff,
-    rank_candidates,
-    unexcited_directions,
 )
 from contextual_lqr.checks import in_words as _in_words
 from contextual_lqr.context import (

@@ -11,7 +11,7 @@ from scipy import stats
 from contextual_lqr import FeatureContext, InputError
 from contextual_lqr.belief.machines.machine_factors import Belief
 from contextual_lqr.data import FittedFleet, fit, fitting, misfit
-from contextual_lqr.data.context_search import least_context
+from contextual_lqr.data.misfit import least_context
 from contextual_lqr.data.outliers import Outliers, OutlierTest, Units, distances
 from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write
 

@@ -15,7 +15,7 @@ from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.certificates.backtest import hedged_policy
 from contextual_lqr.certificates.fleet_check import fleet_check
-from contextual_lqr.certificates.paths.path_prediction import predict_path
+from contextual_lqr.certificates.paths.path_certificate import predict_path
 from contextual_lqr.certificates.plots import plot_prediction
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, predict_closed_loop
 from contextual_lqr.cli.machines import chosen_machines, load_learnt, own_data, shown

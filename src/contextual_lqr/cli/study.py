@@ -11,8 +11,16 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from contextual_lqr.cli.options import AsJson, Description, File, Output, Store
-from contextual_lqr.cli.study_files import address, context_of, episode_from, names_of, records_in
-from contextual_lqr.cli.study_view import plan_facts, plan_tables, status_table
+from contextual_lqr.cli.study_files import (
+    address,
+    context_of,
+    episode_from,
+    names_of,
+    plan_facts,
+    plan_tables,
+    records_in,
+    status_table,
+)
 from contextual_lqr.cli.terminal import Console, Progress, answer, print_json
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable

@@ -4,11 +4,15 @@ A wrong mass on a label, or a broken actuator, makes a machine behave unlike all
 does is tested in `outliers.py`. Beside the p-value stand two effects: how far the others'
 controller is above the best possible on the machine as its own data show it, and the context that
 explains these data best.
+
+That is searched for within bounds: of many points that fill them evenly, the best three are refined
+by Nelder and Mead's simplex. A value whose bounds are positive, such as a mass, is searched by its
+logarithm.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -19,9 +23,9 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.machines.machine_factors import machine_posterior
 from contextual_lqr.certificates.backtest import hedged_policy, relative_excess
-from contextual_lqr.context import Dynamics
-from contextual_lqr.data.context_search import least_context
+from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.data.outliers import Outliers, OutlierTest
+from contextual_lqr.errors import ContextError
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost
 from contextual_lqr.lqr.stationary import Cost
 
@@ -30,6 +34,9 @@ MOST_MACHINES = 20_000
 LEVEL = 0.01
 _EXPLAINED = 20  # machines whose best context is searched for, those that stand out most
 _COSTED = 1000  # machines of which it is known how much costlier they are, the same
+_POINTS = 256  # contexts that are tried, a power of two, as Sobol's sequence wants it
+_REFINED = 3
+_STEPS = 300  # of the simplex, for each value
 
 
 @dataclass(frozen=True)
@@ -215,3 +222,48 @@ class _Effects:
 
 def _shown(context: Mapping[str, float]) -> str:
     return ", ".join(f"{name} {value:.3g}" for name, value in context.items())
+
+
+def least_context(
+    context_map: ContextMap,
+    objective: Callable[[Float[Array, "k p y"]], Float[Array, " k"]],
+    bounds: Mapping[str, tuple[float, float]],
+) -> dict[str, float]:
+    """The context within finite bounds; where the map has no value, nor has the objective."""
+    from scipy.optimize import minimize
+    from scipy.stats import qmc  # takes a second to import
+
+    names, size = list(bounds), len(bounds)
+    low, high = np.array([bounds[name] for name in names], float).T
+    by_ratio = low > 0
+    base = np.where(by_ratio, low, 1.0)
+
+    def contexts(points: Float[Array, "k n"]) -> dict[str, Array]:
+        along = base * np.where(by_ratio, high / base, 1.0) ** points
+        x = np.where(by_ratio, along, low + points * (high - low))
+        return dict(zip(names, np.clip(x, low, high).T, strict=True))
+
+    def values(points: Float[Array, "k n"]) -> Float[Array, " k"]:
+        try:
+            found = objective(context_map.matrices(contexts(points)))
+        except ContextError:
+            if len(points) == 1:
+                return np.array([np.inf])
+            return np.concatenate([values(point[None]) for point in points])
+        return np.where(np.isfinite(found), found, np.inf)
+
+    points = qmc.Sobol(size, scramble=False).random(_POINTS)
+    tried = values(points)
+    options = {"xatol": 1e-9, "fatol": 1e-9, "maxiter": _STEPS * size}
+    refined = [
+        minimize(
+            lambda point: float(values(np.asarray(point)[None])[0]),
+            points[k],
+            method="Nelder-Mead",
+            bounds=[(0, 1)] * size,
+            options=options,
+        )
+        for k in np.argsort(tried, kind="stable")[:_REFINED]
+    ]
+    best = min(refined, key=lambda one: float(one.fun))
+    return {name: float(x[0]) for name, x in contexts(best.x[None]).items()}

@@ -11,8 +11,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("Gymnasium", "gym") from error
 
-from contextual_lqr.envs.contextual_env import ContextualEnv
-from contextual_lqr.envs.fleet_env import DynamicsEnv, FleetEnv
+from contextual_lqr.envs.fleet_env import ContextualEnv, DynamicsEnv, FleetEnv
 from contextual_lqr.envs.output_env import OutputHistoryEnv
 from contextual_lqr.envs.rollout import Rollout, rollout
 

@@ -22,7 +22,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.context import ContextMap, FeatureContext
-from contextual_lqr.envs.contextual_env import ContextualEnv
+from contextual_lqr.envs.fleet_env import ContextualEnv
 from contextual_lqr.envs.rollout import rollout
 from contextual_lqr.errors import InputError, MissingExtraError
 from contextual_lqr.fleets import Fleet

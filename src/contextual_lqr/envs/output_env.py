@@ -12,7 +12,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.output_history import OutputHistory
 from contextual_lqr.belief.output_memory import OutputMemory
-from contextual_lqr.envs.contextual_env import FARTHEST
+from contextual_lqr.envs.fleet_env import FARTHEST
 
 
 class OutputHistoryEnv(gymnasium.Wrapper[Any, Any, Any, Any]):

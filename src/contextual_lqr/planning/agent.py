@@ -46,7 +46,7 @@ from contextual_lqr.planning.incumbent import Incumbent, as_incumbent, incumbent
 from contextual_lqr.planning.natural_scales import natural_scales
 from contextual_lqr.planning.paths.path_strategies import planned_path
 from contextual_lqr.planning.plan import Plan, planned
-from contextual_lqr.planning.region import OpenRegion, Region, as_region
+from contextual_lqr.planning.region import Region, as_region
 
 
 class Output(NamedTuple):
@@ -144,7 +144,7 @@ class Agent(Displayed):
             prior=prior,
             scales=scales,
         )
-        self.region: Region = OpenRegion(d)
+        self.region = Region(d)
         if not curved or region is not None:
             self.region = as_region(region, natural_scales(cost, self.start, level)[:d], level)
         self.beta = beta

@@ -43,11 +43,14 @@ _EDGE = 1 + 1e-9  # rounding does not move what is as large as a natural size
 
 
 class Region:
-    """What is believed to be linear, and how many rows from beyond were left out."""
+    """All of space, for features that hold everywhere; a subclass reaches less far."""
 
     limits: Float[Array, " d"]  # of the sizes of states, infinite where there is none
-    left_out: int
-    cuts: bool  # whether an episode that leaves it is ended
+    left_out = 0  # rows from beyond
+    cuts = False  # whether an episode that leaves it is ended
+
+    def __init__(self, d: int) -> None:
+        self.limits = np.full(d, np.inf)
 
     def holds(self, *states: Float[Array, " d"]) -> bool:
         """Whether all of these states are inside."""
@@ -57,11 +60,11 @@ class Region:
         self, decoder: Decoder, context: Any, played: Trajectory, machine: str | None
     ) -> None:
         """Let a decoder learn from an episode, as far as the region reaches."""
-        raise NotImplementedError
+        decoder.update(context, played, machine)
 
     def state(self) -> dict[str, Array]:
         """All that a file must hold."""
-        raise NotImplementedError
+        return {}
 
     def facts(self) -> dict[str, object]:
         """How much was left out, if anything, and why."""
@@ -105,29 +108,8 @@ class GivenRegion(Region):
         return {"region": self.limits, "left_out": np.array(self.left_out)}
 
 
-class OpenRegion(Region):
-    """All of space: for features that hold everywhere."""
-
-    cuts, left_out = False, 0
-
-    def __init__(self, d: int) -> None:
-        self.limits = np.full(d, np.inf)
-
-    def learn(
-        self, decoder: Decoder, context: Any, played: Trajectory, machine: str | None
-    ) -> None:
-        """From all of it."""
-        decoder.update(context, played, machine)
-
-    def state(self) -> dict[str, Array]:
-        """Nothing."""
-        return {}
-
-
 class FoundRegion(Region):
     """All of space, until rows from far out no longer fit those from within."""
-
-    cuts = False
 
     def __init__(self, scales: Float[Array, " d"], noise_level: Float[Array, " d"]) -> None:
         self.scales, self._level = scales, noise_level

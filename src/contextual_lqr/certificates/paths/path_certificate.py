@@ -26,12 +26,13 @@ from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge
 from contextual_lqr.certificates.extrapolation import Extrapolation, Place, outside
 from contextual_lqr.certificates.paths.path_calibration import PathCalibration, calibration_of
+from contextual_lqr.certificates.prediction import ClosedLoopPrediction, require_runs
 from contextual_lqr.checks import as_count, as_covariance, require, shown
 from contextual_lqr.context import Dynamics
 from contextual_lqr.lqr.problem import QuadraticCost, as_states
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
-from contextual_lqr.planning.paths.path_roll_out import play_draws
+from contextual_lqr.planning.paths.path_roll_out import FARTHEST, play_draws
 from contextual_lqr.planning.paths.trajectory import TrajectorySolution, solve_trajectory
 
 # Of a log's own rows the largest leverage is several times their average, so that these are wider
@@ -215,3 +216,45 @@ def _extrapolation(
     if score <= _EDGE:
         place = "inside the data" if score <= _INSIDE else "at the edge of the data"
     return scores, Extrapolation(score, place, feature)
+
+
+def predict_path(
+    decoder: Decoder,
+    context: Any,
+    cost: Any,
+    start: ArrayLike,
+    rng: np.random.Generator,
+    *,
+    machine: str | None = None,
+    input_bounds: Any = None,
+    runs: int = 500,
+    band: float = 0.9,
+) -> ClosedLoopPrediction:
+    """Play the policy that `certify` gives on `runs` plausible machines, stretched as there."""
+    require_runs(runs, band)
+    require_episodes(cost)
+    belief = decoder.machine(context, machine)
+    assert isinstance(belief, DynamicsBelief)
+    assert belief.dynamics is not None
+    d, steps = len(belief.mean), cost.horizon - 1
+    x = as_states("start", start, d)
+    limits: Any = limits_of(input_bounds, belief.dynamics)
+    path = solve_trajectory(belief, cost, x, attempts=EVERYWHERE, input_bounds=limits)
+    stretch = calibration_of(decoder, max(steps, 1), machine is not None).stretch
+    levels = stretch * np.sqrt(np.diagonal(belief.noise))
+    shocks = levels * rng.standard_normal((runs, steps, d))
+    thetas = belief.draw(runs, rng, stretch=stretch)
+    played = play_draws(belief, thetas, path.policy, x, shocks)
+    at_limit = np.zeros(played.inputs.shape, bool)
+    if path.policy.input_bounds is not None:
+        low, high = path.policy.input_bounds
+        at_limit = (played.inputs <= low) | (played.inputs >= high)
+    return ClosedLoopPrediction.of(
+        path.policy,
+        (played.states, played.inputs),
+        (path.states, path.inputs),
+        np.asarray(trajectory_cost(played, cost)),
+        band,
+        FARTHEST,
+        float(at_limit.any(-1).mean()),
+    )
