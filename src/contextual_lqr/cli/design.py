@@ -41,6 +41,7 @@ from contextual_lqr.context import Schedule
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import design_many, doubted
 from contextual_lqr.data.forecast import read_forecast
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import atomic_write, require_writable
 from contextual_lqr.lqr.stationary import gains_of
@@ -220,8 +221,6 @@ def _content(form: str, designed: Designed) -> bytes:
         arrays |= {called: gains, **planned}
         np.savez_compressed(buffer, **arrays)
         return buffer.getvalue()
-    import polars as pl
-
     table: dict[str, Any] = {name: [row[name] for row in flat] for name in flat[0]}
     for h in range(1 if constant else gains.shape[1]):
         K, number = (gains, "") if constant else (gains[:, h], h + 1)

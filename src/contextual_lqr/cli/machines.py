@@ -21,6 +21,7 @@ from contextual_lqr.checks import require
 from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.data import FittedFleet
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.machine_context import logged_contexts
 from contextual_lqr.data.sources import read_table
 from contextual_lqr.errors import InputError
@@ -86,8 +87,6 @@ def one_machine(
 
 def read_machines(path: Path, names: Sequence[str]) -> Machines:
     """A machine a row, from CSV or Parquet; other columns are ignored, `machine` is its name."""
-    import polars as pl
-
     frame = read_table(path)
     if missing := [name for name in names if name not in frame.columns]:
         raise InputError(f"{path} lacks the column {_listed(missing)} of the context")

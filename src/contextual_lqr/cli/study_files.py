@@ -16,6 +16,7 @@ from contextual_lqr.checks import require
 from contextual_lqr.cli.machines import one_machine
 from contextual_lqr.cli.terminal import Console, say
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.sources import read_table
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import read_whole, require_regular
@@ -76,8 +77,6 @@ def episode_from(path: Path, states: Sequence[str], inputs: Sequence[str]) -> Tr
             return Trajectory(record["states"], record["inputs"])
         except InputError as error:
             raise InputError(f"{path}: {error}") from None
-    import polars as pl
-
     frame = read_table(path)
     if missing := [name for name in (*states, *inputs) if name not in frame.columns]:
         raise InputError(f"{path} lacks the column {', '.join(map(repr, missing))}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import numpy as np
 from jaxtyping import Bool, Int, Num, UInt64
@@ -15,12 +14,9 @@ from contextual_lqr.belief.evidence.digests import text_hashes
 from contextual_lqr.belief.evidence.episodes import Names, RowLabels
 from contextual_lqr.belief.machines.key_table import KeyTable
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.screening import BadRows
 from contextual_lqr.errors import InputError
-
-if TYPE_CHECKING:
-    import polars as pl
-
 
 _REMEMBERED = 1 << 16  # labels
 
@@ -88,16 +84,12 @@ class LabelBook:
 
     def read(self, series: pl.Series) -> Labels:
         """A column of text, or of whatever else can be written as text."""
-        import polars as pl
-
         runs = series.rle().struct.unnest()  # labels come in runs: few are looked at
         codes = self._codes(runs["value"].cast(pl.String).fill_null(""))
         return Labels(np.repeat(codes, runs["len"].to_numpy()), self._names)
 
     def _codes(self, labels: pl.Series) -> Int[Array, " n"]:
         """The numbers of labels; those that are met again and again are looked up all at once."""
-        import polars as pl
-
         if self._column is not None:
             codes = self._known.find(labels.hash().to_numpy())
             if codes.min(initial=0) >= 0 and (self._column.gather(codes) == labels).all():
@@ -143,8 +135,6 @@ class Rows:
         books: tuple[LabelBook, LabelBook],
     ) -> Rows:
         """What cannot be read as a number becomes NaN; `books` of machines and of episodes."""
-        import polars as pl
-
         step, episode = frame["step"], frame["episode"]
         values = _floats(frame, [one.name for one in about.logged], source)
         values |= {one.name: np.ones(len(frame)) for one in about.states if one.constant}
@@ -258,8 +248,6 @@ class Rows:
 
 def _floats(frame: pl.DataFrame, names: list[str], source: str) -> dict[str, Array]:
     """Columns as floats; NaN where there is no number."""
-    import polars as pl
-
     numbers = []
     for name in names:
         dtype, number = frame[name].dtype, pl.col(name)
@@ -275,8 +263,6 @@ def _floats(frame: pl.DataFrame, names: list[str], source: str) -> dict[str, Arr
 
 
 def _labels(series: pl.Series, source: str, book: LabelBook) -> Labels:
-    import polars as pl
-
     try:
         return book.read(series)
     except pl.exceptions.PolarsError:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.data.fleet_toml.layout import TableOptions
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.tables.headings import name_for, split_unit
 from contextual_lqr.data.tables.table import Table, kind_of, opened
 from contextual_lqr.data.tables.table_guess import (
@@ -56,8 +57,6 @@ def describe_table(log: str, contexts: str | None = None, *, folder: Path | None
         If a table cannot be read, or has no steps or times, no context, or no two numbers that
         move.
     """
-    import polars as pl
-
     try:
         with _opened(log) as table:
             guess = looked_at(log, table)

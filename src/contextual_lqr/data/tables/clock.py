@@ -16,18 +16,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.tables.table_report import TimeReport
 from contextual_lqr.data.tables.time_stamps import TimeStamps
 from contextual_lqr.errors import InputError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 NOT_RISING, TOO_EARLY = -1, -2  # instead of a step
 _ENOUGH = 8  # intervals, to tell what is usual
@@ -60,8 +57,6 @@ class Clock:
                 self._rows += len(frame)
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
-        import polars as pl
-
         time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
         steps, runs = np.full(len(frame), np.nan), np.zeros(len(frame), np.int64)
         named = "episode" in frame.columns
@@ -153,8 +148,6 @@ def series_of(frame: pl.DataFrame) -> Iterator[tuple[object, Array]]:
 
 def run_labels(frame: pl.DataFrame, runs: Array) -> pl.Series:
     """What to call the episodes of machines: by the machine, and the number of the run."""
-    import polars as pl
-
     labels = pl.Series("episode", runs).cast(pl.String)
     if "machine" not in frame.columns:
         return labels
@@ -163,8 +156,6 @@ def run_labels(frame: pl.DataFrame, runs: Array) -> pl.Series:
 
 def periods(frame: pl.DataFrame, about: FleetDescription) -> Array:
     """The period of each row: that of all, or what its context says; NaN if that is none."""
-    import polars as pl
-
     period = about.layout.period
     if not isinstance(period, str):
         assert period is not None  # [logs] time needs it

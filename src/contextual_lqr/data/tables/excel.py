@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from difflib import get_close_matches
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from contextual_lqr.data.fleet_toml.layout import TableOptions
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.tables.table_format import header_line
 from contextual_lqr.errors import InputError, MissingExtraError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 SUFFIXES = (".xlsx", ".xlsm", ".xlsb", ".xls", ".ods")
 _LOOKED_AT = 50  # rows, for the one with the headings
@@ -28,8 +26,6 @@ def read_sheet(path: str, options: TableOptions) -> tuple[pl.DataFrame, str]:
 def _read_sheet(
     path: str, options: TableOptions, size: int, changed: int
 ) -> tuple[pl.DataFrame, str]:
-    import polars as pl
-
     try:
         import fastexcel
     except ImportError as error:

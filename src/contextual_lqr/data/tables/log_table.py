@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from contextual_lqr.data.fleet_toml.layout import Column, Layout, TableOptions
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.tables.clock import Clock
 from contextual_lqr.data.tables.resampling import Resampler
 from contextual_lqr.data.tables.table import kind_of, opened
@@ -22,8 +23,6 @@ from contextual_lqr.errors import InputError
 from contextual_lqr.files import require_regular
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from contextual_lqr.data.description import FleetDescription
 
 
@@ -45,8 +44,6 @@ def read_contexts(
     path: str, machine: str, wanted: tuple[tuple[str, Column], ...], changed: tuple[int, int]
 ) -> pl.DataFrame:
     """A table of contexts, all of them finite, and each machine's the same wherever it stands."""
-    import polars as pl
-
     name = os.path.basename(path)
     try:
         with opened(name, path, kind_of(path), TableOptions()) as table:
@@ -91,8 +88,6 @@ def joined(
     frames: Iterator[pl.DataFrame], about: FleetDescription, report: TableReport
 ) -> Iterator[pl.DataFrame]:
     """The frames with the contexts of their machines; null for a machine without any."""
-    import polars as pl
-
     contexts = machine_contexts(about)
     known = dict.fromkeys(contexts["machine"])
     if report.contexts is None:
@@ -126,8 +121,6 @@ def sorted_rows(
     rows: pl.LazyFrame, wanted: Mapping[str, Column], log: str, layout: Layout
 ) -> pl.LazyFrame:
     """The rows of a log by episode, or machine, and step or time; rows without one come last."""
-    import polars as pl
-
     keys = [pl.col(name) for name in ("machine", "episode") if name in wanted]
     if layout.time is None:
         step = pl.col("step").cast(pl.Float64, strict=False)

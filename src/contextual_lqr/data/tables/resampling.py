@@ -10,18 +10,15 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.tables.clock import periods, require_period, run_labels, series_of
 from contextual_lqr.data.tables.table_report import TimeReport
 from contextual_lqr.data.tables.time_stamps import TimeStamps
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _ROUNDING = 1e-6  # of a period: a row so little before a grid point is on it
 
@@ -49,8 +46,6 @@ class Resampler:
 
     def frames(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """The rows of the grid, with `episode` and `step`."""
-        import polars as pl
-
         for frame in frames:
             made = [self._part(frame, key, at) for key, at in series_of(frame)]
             self._report.rows_read += len(frame)
@@ -61,7 +56,6 @@ class Resampler:
 
     def _part(self, frame: pl.DataFrame, key: object, at: Array) -> pl.DataFrame:
         """Those of one series."""
-        import polars as pl
         from polars import selectors as cs
 
         frame, series = frame[at], self._series.setdefault(key, _Series())

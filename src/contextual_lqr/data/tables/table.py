@@ -13,15 +13,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
 from contextual_lqr.data.fleet_toml.layout import Column, TableOptions
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.tables.excel import SUFFIXES, read_sheet, unique
 from contextual_lqr.data.tables.table_format import MISSING, TableFormat, format_of
 from contextual_lqr.errors import InputError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _LABELS = ("episode", "machine", "time")  # which are read as they are
 KINDS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"} | dict.fromkeys(SUFFIXES, "excel")
@@ -56,9 +54,7 @@ class Table:
             self._column(name, column, types[column.heading]) for name, column in wanted.items()
         )
 
-    def _column(self, name: str, column: Column, dtype: pl.DataType) -> pl.Expr:
-        import polars as pl
-
+    def _column(self, name: str, column: Column, dtype: Any) -> pl.Expr:
         value = pl.col(column.heading)
         if dtype == pl.String and (self.marks or self.decimal == ","):
             value = value.str.strip_chars()
@@ -103,8 +99,6 @@ class Table:
 @contextmanager
 def opened(name: str, path: str, kind: str, options: TableOptions) -> Iterator[Table]:
     """A Parquet file, a text file or an Excel sheet; one that is empty has no headings."""
-    import polars as pl
-
     if kind == "parquet":
         rows = pl.scan_parquet(path, glob=False)
         yield Table(name, rows, tuple(rows.collect_schema()))
@@ -147,8 +141,6 @@ def _require_agreement(name: str, columns: Sequence[str], how: TableFormat) -> N
 
 def headings_of(name: str, path: str, kind: str, options: TableOptions) -> tuple[str, ...]:
     """The headings alone."""
-    import polars as pl
-
     if kind == "csv":
         return format_of(path, options).headings
     try:

@@ -12,20 +12,17 @@ import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import require
 from contextual_lqr.data.fleet_toml.layout import Column
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.tables.headings import INPUTS, is_label, words_of
 from contextual_lqr.data.tables.table import Table
 from contextual_lqr.data.tables.time_stamps import TimeStamps
 from contextual_lqr.errors import InputError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _ROWS = 200_000  # that are looked at
 _HUGE = 1e100  # beyond, a number is none
@@ -55,8 +52,6 @@ def _column(table: Table, heading: str, name: str = "value") -> pl.Series:
 
 def _numbers(table: Table) -> dict[str, Array]:
     """The columns that are numbers, nearly all of them."""
-    import polars as pl
-
     found = {}
     for heading in dict.fromkeys(one for one in table.headings if table.headings.count(one) == 1):
         if not heading:
@@ -100,8 +95,6 @@ def find_machines(guess: Guess, table: Table) -> None:
 
 def join_contexts(guess: Guess, table: Table, machines: Table) -> None:
     """Machines by what both tables have, and their contexts."""
-    import polars as pl
-
     both = [one for one in table.headings if one and one in machines.headings]
     label = guess.labels.get("machine")
     if not both:
@@ -127,8 +120,6 @@ def _codes(labels: pl.Series) -> Array:
 
 def find_order(guess: Guess, table: Table) -> None:
     """Which row follows which: by episode and step, or by time."""
-    import polars as pl
-
     labels = guess.labels
     for name in labels.values():
         guess.numbers.pop(name, None)

@@ -7,15 +7,12 @@ nanoseconds are subtracted first.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy import ndarray as Array
 
+from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.errors import InputError
-
-if TYPE_CHECKING:
-    import polars as pl
 
 _FORMATS = (
     *("%Y-%m-%dT%H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f%#z"),
@@ -34,8 +31,6 @@ class TimeStamps:
 
     def seconds(self, times: pl.Series) -> Array:
         """NaN where there is no time."""
-        import polars as pl
-
         if times.dtype == pl.String:
             times = self._read(times.str.strip_chars().str.replace(",", ".", literal=True))
         if times.dtype == pl.Time:
@@ -53,8 +48,6 @@ class TimeStamps:
         return np.asarray(times.cast(pl.Float64).fill_null(math.nan).to_numpy())
 
     def _read(self, text: pl.Series) -> pl.Series:
-        import polars as pl
-
         if self._format is None:
             some = text.drop_nulls().head(100)
             if not len(some):
@@ -72,8 +65,6 @@ class TimeStamps:
 
 
 def _parsed(text: pl.Series, form: str) -> pl.Series:
-    import polars as pl
-
     if not form:
         return text.cast(pl.Float64, strict=False)
     if form.startswith("%H"):
