@@ -49,6 +49,13 @@ def figure_style() -> Iterator[None]:
         yield
 
 
+def new_figure(width: float = 6.4, height: float = 4.8) -> Figure:
+    """A figure of this size in inches, which no window shows."""
+    from matplotlib.figure import Figure
+
+    return Figure(figsize=(width, height))
+
+
 def panels(
     figure: Figure | None, count: int, columns: int, width: float, height: float
 ) -> list[Axes]:
@@ -69,9 +76,7 @@ def panels(
 def rendered(draw: Callable[[Figure], object], suffix: str) -> bytes:
     """A file of this kind (png, svg, pdf) with what is drawn, the same bytes every time."""
     with figure_style():
-        from matplotlib.figure import Figure
-
-        figure = Figure()
+        figure = new_figure()
         draw(figure)
         content = io.BytesIO()
         metadata = {"Date": None} if suffix == "svg" else {}

@@ -164,8 +164,8 @@ def _constant_feature(context_map: ContextMap) -> tuple[int, float] | None:
     return None
 
 
-def place(score: float) -> Place:
+def place(score: float, inside: float = INSIDE, edge: float = EDGE) -> Place:
     """The score in words."""
-    if score <= INSIDE:
+    if score <= inside:
         return "inside the data"
-    return "at the edge of the data" if score <= EDGE else "outside the data"
+    return "at the edge of the data" if score <= edge else "outside the data"

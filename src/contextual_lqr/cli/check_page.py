@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from contextual_lqr.cli.terminal import Console, plain_table, say
 from contextual_lqr.data import LogSurvey, QuantityReport
-from contextual_lqr.figures import PALETTE, figure_style, panels
+from contextual_lqr.figures import PALETTE, figure_style, new_figure, panels
 from contextual_lqr.files import atomic_write
 from contextual_lqr.paper.style import as_svg, rendered_page
 
@@ -61,13 +61,11 @@ def write_page(survey: LogSurvey, path: Path) -> None:
     choice = survey.report.history
     pictures, told = {}, ""
     with figure_style():
-        from matplotlib.figure import Figure
-
-        drawn = Figure()
+        drawn = new_figure()
         draw(survey, drawn)
         pictures["logs"] = as_svg(drawn)
         if choice is not None and len(choice.errors) > 1:
-            drawn = Figure()
+            drawn = new_figure()
             draw_history(choice, drawn)
             pictures["history"] = as_svg(drawn)
             told = (

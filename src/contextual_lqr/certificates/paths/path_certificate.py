@@ -24,7 +24,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge
-from contextual_lqr.certificates.extrapolation import Extrapolation, Place, outside
+from contextual_lqr.certificates.extrapolation import Extrapolation, outside, place
 from contextual_lqr.certificates.paths.path_calibration import PathCalibration, calibration_of
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, require_runs
 from contextual_lqr.checks import as_count, as_covariance, require, shown
@@ -115,8 +115,8 @@ def certify_path(
     excess, _ = path_excess(belief, thetas[:_COMPARED], path, x, cost, limits["input_bounds"])
     likely = float(np.quantile(excess, _LEVEL, method="higher"))
     lost = float((~(excess <= _LOST)).mean())
-    leverages, place = _extrapolation(decoder, belief, path)
-    verdict, reason = judge(bool(np.isfinite(path.cost)), likely, lost, place)
+    leverages, found = _extrapolation(decoder, belief, path)
+    verdict, reason = judge(bool(np.isfinite(path.cost)), likely, lost, found)
     reason = f"{reason} (sampled: {draws} draws; {calibration})"
     if path.reason and verdict != "do not use":
         verdict, reason = "caution", f"{path.reason}; {reason}"
@@ -133,7 +133,7 @@ def certify_path(
         CostBound(np.inf, float(ends[1])),
         likely,
         lost,
-        place,
+        found,
         verdict,
         reason,
         path=path,
@@ -212,10 +212,7 @@ def _extrapolation(
     scores = np.maximum(shares.sum(-1), 0.0)
     at = int(scores.argmax())
     score, feature = float(scores[at]), belief.dynamics.feature_names[int(shares[at].argmax())]
-    place: Place = "outside the data"
-    if score <= _EDGE:
-        place = "inside the data" if score <= _INSIDE else "at the edge of the data"
-    return scores, Extrapolation(score, place, feature)
+    return scores, Extrapolation(score, place(score, _INSIDE, _EDGE), feature)
 
 
 def predict_path(

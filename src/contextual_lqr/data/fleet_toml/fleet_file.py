@@ -160,8 +160,7 @@ class FleetFile:
         if isinstance(about, str):  # position = "m" is short for { unit = "m" }
             about = {"unit": about}
         if not isinstance(about, dict) or not about.keys() <= set(fields):
-            what = f"{name} must be a unit, or a table of {', '.join(fields)}, not {shown(about)}"
-            self.errors.add(place, what)
+            self.errors.wrong(place, name, f"a unit, or a table of {', '.join(fields)}", about)
             return Quantity(name)
         unit, constant = about.get("unit", ""), about.get("constant", False)
         low, high = (
@@ -171,11 +170,11 @@ class FleetFile:
         if not low <= high:
             self.errors.add(place, f"the bounds of {name} are not in order: {low:g} to {high:g}")
         if not isinstance(unit, str):
-            self.errors.add(place, f"the unit of {name} must be text, not {shown(unit)}")
+            self.errors.wrong(place, f"the unit of {name}", "text", unit)
         varies = about.get("varies", False)
         for field, value in (("constant", constant), ("varies", varies)):
             if not isinstance(value, bool):
-                self.errors.add(place, f"{field} must be true or false, not {shown(value)}")
+                self.errors.wrong(place, field, "true or false", value)
         scale, wraps = (
             None
             if (x := about.get(key)) is None
@@ -211,8 +210,7 @@ class FleetFile:
         kind = table.get("kind")
         made: ContextMap | None = None
         if not isinstance(kind, str) or kind not in _KINDS:
-            what = f'kind must be "features" or "block", not {shown(kind)}'
-            self.errors.add(("context_map", "kind"), what)
+            self.errors.wrong(("context_map", "kind"), "kind", '"features" or "block"', kind)
             return None
         for key in {"features", "C", "D"} & table.keys() - set(_KINDS[kind]):
             self.errors.add(("context_map", key), f'{key} does not belong to kind = "{kind}"')
@@ -269,7 +267,7 @@ class FleetFile:
             elif name in equations:
                 self.errors.add(place, f"what '{name}' will be is known already")
             elif not isinstance(text, str):
-                self.errors.add(place, f"{name} must be an equation as text, not {shown(text)}")
+                self.errors.wrong(place, name, "an equation as text", text)
             else:
                 equations[name] = text
         inputs = [one.name for one in self.inputs]
@@ -374,7 +372,7 @@ class FleetFile:
             named = zip(default, given, strict=True)
             return np.array([self.number(place, f"{what} of {n}", value) for n, value in named])
         shape = f"{len(default)} numbers, or a table of {', '.join(default)}"
-        self.errors.add(place, f"{what} must be {shape}, not {shown(given)}")
+        self.errors.wrong(place, what, shape, given)
         return np.array(list(default.values()))
 
     def number(
@@ -387,7 +385,7 @@ class FleetFile:
             if allowed and (number > 0 or not positive):
                 return number
         wanted = "a finite number above 0" if positive else "a finite number"
-        self.errors.add(place, f"{what} must be {wanted}, not {shown(value)}")
+        self.errors.wrong(place, what, wanted, value)
         return 1.0
 
 

@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,20 +68,18 @@ def read_layout(file: FleetFile) -> Layout:
     logs = file.table("logs")
     contexts, period = logs.get("contexts"), logs.get("period")
     if contexts is not None and not (isinstance(contexts, str) and contexts):
-        what = f"contexts must be the name of a file, not {shown(contexts)}"
-        file.errors.add(("logs", "contexts"), what)
+        file.errors.wrong(("logs", "contexts"), "contexts", "the name of a file", contexts)
         contexts = None
     if isinstance(period, str):
         names = [one.name for one in file.contexts]
         if period not in names:
-            what = f"period must be in seconds, or one of the contexts, {', '.join(names)}"
-            file.errors.add(("logs", "period"), f"{what}, not {shown(period)}")
+            wanted = f"in seconds, or one of the contexts, {', '.join(names)}"
+            file.errors.wrong(("logs", "period"), "period", wanted, period)
     elif period is not None:
         period = file.number(("logs", "period"), "period", period, positive=True)
     time, resample = _time(file, logs), logs.get("resample", False)
     if not isinstance(resample, bool):
-        what = f"resample must be true or false, not {shown(resample)}"
-        file.errors.add(("logs", "resample"), what)
+        file.errors.wrong(("logs", "resample"), "resample", "true or false", resample)
     if time is None and resample:
         file.errors.add(("logs", "resample"), "resample needs the column of time stamps: say time")
     columns = _columns(file)
@@ -101,8 +98,7 @@ def _machine(file: FleetFile, logs: Mapping[str, Any]) -> str | None:
     column = logs.get("machine")
     if column is None or (isinstance(column, str) and column not in ("", "episode", "step")):
         return column
-    what = f"machine must be the name of a column of its own, not {shown(column)}"
-    file.errors.add(("logs", "machine"), what)
+    file.errors.wrong(("logs", "machine"), "machine", "the name of a column of its own", column)
     return None
 
 
@@ -112,7 +108,7 @@ def _time(file: FleetFile, logs: Mapping[str, Any]) -> str | None:
         return None
     place = ("logs", "time")
     if not isinstance(time, str) or not time:
-        file.errors.add(place, f"time must be the heading of a column, not {shown(time)}")
+        file.errors.wrong(place, "time", "the heading of a column", time)
         return None
     if "period" not in logs:
         file.errors.add(place, "time stamps need the period of a step in seconds: period = 0.01")
@@ -141,12 +137,11 @@ def _columns(file: FleetFile) -> dict[str, Column]:
             about = {"column": about}
         fields = ("column", "factor", "offset")
         if not isinstance(about, dict) or not about.keys() <= set(fields):
-            what = f"{name} must be a heading, or a table of {', '.join(fields)}"
-            file.errors.add(place, f"{what}, not {shown(about)}")
+            file.errors.wrong(place, name, f"a heading, or a table of {', '.join(fields)}", about)
             continue
         heading = about.get("column", name)
         if not isinstance(heading, str) or not heading.strip():
-            file.errors.add(place, f"the column of {name} must be a heading, not {shown(heading)}")
+            file.errors.wrong(place, f"the column of {name}", "a heading", heading)
             continue
         if name in names[:3] and len(about) > 1:
             file.errors.add(place, f"{name} is a label, which has no factor or offset")
@@ -184,7 +179,7 @@ def _table(file: FleetFile) -> TableOptions:
         if good(value):
             kept[key] = tuple(value) if isinstance(value, list) else value
         else:
-            file.errors.add(("table", key), f"{key} must be {wanted}, not {shown(value)}")
+            file.errors.wrong(("table", key), key, wanted, value)
     if kept.get("separator", 0) == kept.get("decimal"):
         file.errors.add(("table", "decimal"), "decimal and separator are the same mark")
     return TableOptions(**kept)

@@ -112,8 +112,8 @@ def _spacing(file: FleetFile, value: Any) -> float | None:
         return None
     if type(value) in (int, float) and 1 <= value <= _MOST:
         return float(value)
-    what = f'spacing must be a number from 1 to {_MOST} or "auto", not {value!r}'
-    file.errors.add(("outputs", "spacing"), what)
+    wanted = f'a number from 1 to {_MOST} or "auto"'
+    file.errors.wrong(("outputs", "spacing"), "spacing", wanted, value)
     return None
 
 
@@ -123,6 +123,6 @@ def _count(file: FleetFile, key: str, value: Any, least: int) -> int | str:
     if type(value) is int and least <= value <= _MOST:
         return value
     words = "" if key == "input_history" else ' or "auto"'
-    what = f"{key} must be a whole number from {least} to {_MOST}{words}, not {value!r}"
-    file.errors.add(("outputs", key), what)
+    wanted = f"a whole number from {least} to {_MOST}{words}"
+    file.errors.wrong(("outputs", key), key, wanted, value)
     return AUTO

@@ -9,7 +9,6 @@ angles = ["angle"]            states of [dynamics], in radians, that wrap
 from __future__ import annotations
 
 from pathlib import Path
-from reprlib import repr as shown
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -64,8 +63,8 @@ def read_integral(file: FleetFile) -> dict[str, float | None]:
             for name, weight in given.items()
         }
     else:
-        what = f"integral must be a list of names of states, or their weights, not {shown(given)}"
-        file.errors.add(_INTEGRAL, what)
+        wanted = "a list of names of states, or their weights"
+        file.errors.wrong(_INTEGRAL, "integral", wanted, given)
         return {}
     _require_moving(file, _INTEGRAL, "integral", found)
     return found
@@ -75,7 +74,7 @@ def read_angles(file: FleetFile) -> tuple[int, ...]:
     """The states, counted from 0, that are angles which wrap."""
     place, given = ("cost", "angles"), file.table("cost").get("angles", [])
     if not (isinstance(given, list) and all(isinstance(name, str) for name in given)):
-        file.errors.add(place, f"angles must be a list of names of states, not {shown(given)}")
+        file.errors.wrong(place, "angles", "a list of names of states", given)
         return ()
     if given and "dynamics" not in file.content:
         what = "angles wrap for machines of [dynamics]; a linear machine has no turns"
@@ -90,7 +89,7 @@ def _held(file: FleetFile, given: Any) -> dict[str, float]:
         values = given if isinstance(given, list) else [given]
         if len(values) != len(names):
             what = f"the name of a file, some states by name, or {len(names)} numbers"
-            file.errors.add(_TARGET, f"target must be {what}, not {shown(given)}")
+            file.errors.wrong(_TARGET, "target", what, given)
             return {}
         given = dict(zip(names, values, strict=True))
     _require_moving(file, _TARGET, "target", given)

@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from reprlib import repr as shown  # short, however long or deep a value is
 from typing import Any
 
 from contextual_lqr.errors import FormatError, InputError
@@ -44,6 +45,10 @@ class TomlErrors:
         line = next((self._lines[one] for one in outward if one in self._lines), 0)
         where = f"{self._name}:{line}" if line else self._name
         self._found.append((line, f"{where}: {message}"))
+
+    def wrong(self, place: Place, what: str, wanted: str, given: object) -> None:
+        """What stands at `place` is not what it must be."""
+        self.add(place, f"{what} must be {wanted}, not {shown(given)}")
 
     @contextmanager
     def at(self, place: Place, prefix: str = "") -> Iterator[None]:

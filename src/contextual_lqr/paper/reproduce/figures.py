@@ -14,7 +14,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.machine import as_system
-from contextual_lqr.figures import GREY, PALETTE, figure_style
+from contextual_lqr.figures import GREY, PALETTE, figure_style, new_figure
 from contextual_lqr.fleets import Fleet, true_decoder, true_system
 from contextual_lqr.lqr.rollout import simulate
 from contextual_lqr.lqr.solve import solve
@@ -74,9 +74,7 @@ def draw_figures(measured: Measurements, folder: Path) -> dict[str, str]:
 
 
 def _errors(measured: Measurements, column: str, label: str) -> Figure:
-    from matplotlib.figure import Figure
-
-    config, figure = measured.config, Figure(figsize=(6.4, 4.2))
+    config, figure = measured.config, new_figure(6.4, 4.2)
     axes = figure.add_subplot()
     for setting, values in zip(config.settings, measured.of(column), strict=True):
         colour = PALETTE[config.paths.index(setting.path)]
@@ -143,12 +141,10 @@ def _positions(fleet: Fleet, theta: Array, context: dict[str, float], seed: int)
 
 
 def _trajectories(measured: Measurements) -> tuple[Figure, str]:
-    from matplotlib.figure import Figure
-
     shown = examples(measured)
     paths = list(dict.fromkeys(one.path for one in shown))
     masses = list(dict.fromkeys(one.mass for one in shown))
-    figure = Figure(figsize=(3.4 * len(paths), 3.2 * len(masses) + 0.3))
+    figure = new_figure(3.4 * len(paths), 3.2 * len(masses) + 0.3)
     layout: Any = figure.get_layout_engine()
     layout.set(h_pad=0.12)  # a title must not touch the axis above
     grid: Any = figure.subplots(len(masses), len(paths), squeeze=False)
@@ -195,14 +191,12 @@ def _trajectory(axes: Axes, one: Example) -> None:
 
 
 def _regret(measured: Measurements) -> tuple[Figure, str]:
-    from matplotlib.figure import Figure
-
     config = measured.config
     rows, columns = len(config.paths), len(config.decays)
     # Some strategies explode and some do not: an axis for both would show neither.
     ends = [median(measured.of("cumulative_regret", name)[..., -1]) for name in config.strategies]
     broken = any(_SPLIT < end < np.inf for end in np.ravel(ends))
-    figure = Figure(figsize=(4.4 * columns, 3.4 * rows + 0.7))
+    figure = new_figure(4.4 * columns, 3.4 * rows + 0.7)
     outer = figure.add_gridspec(rows, columns)
     for i, setting in enumerate(config.settings):
         row, column = divmod(i, columns)
@@ -243,10 +237,8 @@ def _all_regrets(axes: Axes, measured: Measurements, i: int) -> None:
 
 
 def _largest(measured: Measurements) -> tuple[Figure, str]:
-    from matplotlib.figure import Figure
-
     config, beyond = measured.config, 0
-    figure = Figure(figsize=(7.0, 0.55 * len(config.strategies) + 1.5))
+    figure = new_figure(7.0, 0.55 * len(config.strategies) + 1.5)
     axes = figure.add_subplot()
     offsets = np.linspace(-0.28, 0.28, len(config.settings)) if len(config.settings) > 1 else [0.0]
     for row, strategy in enumerate(config.strategies):

@@ -11,7 +11,7 @@ import polars as pl
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.figures import PALETTE, figure_style
+from contextual_lqr.figures import PALETTE, figure_style, new_figure
 from contextual_lqr.paper.style import save_figure
 from contextual_lqr.paper.verify.checks import RULES, binned, by_run
 from contextual_lqr.theory import Regularity, regret_bound, suboptimality_bound
@@ -44,13 +44,11 @@ def draw_figures(
     rows: pl.DataFrame, constants: Mapping[str, Regularity], delta: float, folder: Path
 ) -> dict[str, str]:
     """Draw all of them, a panel for each fleet; their names, with what each shows."""
-    from matplotlib.figure import Figure
-
     painters = (_coverage, _optimism, _regret, _unseen, _steps)
     with figure_style():
         for name, paint in zip(CAPTIONS, painters, strict=True):
             height = 3.4 if name in ("regret", "unseen") else 3.0
-            figure = Figure(figsize=(3.1 * len(constants) + 0.5, height))
+            figure = new_figure(3.1 * len(constants) + 0.5, height)
             axes: Any = figure.subplots(1, len(constants), sharey=True, squeeze=False)
             for axis, (fleet, one) in zip(axes[0], constants.items(), strict=True):
                 paint(axis, rows.filter(fleet=fleet), one, delta)
