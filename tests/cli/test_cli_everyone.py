@@ -301,11 +301,12 @@ def test_ctrl_c_is_one_word(name: str, command: Any, monkeypatch: pytest.MonkeyP
         "new": f"{module}.atomic_write",
         "check": f"{module}.survey_logs",
         "fit": "contextual_lqr.data.fitting.fit",
-        "merge": f"{module}.FittedFleet.load",
         "serve": f"{module}._named",
         "info": f"{module}.say",
         "completion": f"{module}._own_shell",
-    }.get(name, f"{module}.{'Study.open' if 'study' in name else 'FittedFleet.load'}")
+    }.get(
+        name, f"{module}.Study.open" if "study" in name else "contextual_lqr.data.FittedFleet.load"
+    )
     first = f"{module}.Log" if "token" in name else first
 
     def stop(*_: object, **__: object) -> None:
