@@ -9,11 +9,7 @@ class ContextualLQRError(Exception):
 
 
 class InputError(ContextualLQRError, ValueError):
-    """A value given by the caller is not usable; nothing was changed by the call.
-
-    Everything in this library refuses so what is of the wrong kind or shape, is not finite, is no
-    covariance where one belongs, or does not fit the other values, and says what would be right.
-    """
+    """A value given by the caller is not usable; nothing was changed by the call."""
 
 
 class ContextError(InputError):

@@ -83,6 +83,11 @@ class Decoder(FleetData, SavedDecoder, Displayed):
     repeats : int
         How many episodes, or tables of rows, had been learnt before, and were skipped.
 
+    Raises
+    ------
+    InputError
+        If an argument is of the wrong kind, shape or sign.
+
     Examples
     --------
     >>> decoder = clqr.Decoder(clqr.FeatureContext(["1", "1/mass"]), 1e-4)

@@ -73,6 +73,11 @@ class OutputHistory:
         How many samples apart the past outputs and inputs are. Above 1 they are means of the past
         that fade, and a few reach back far, as noisy sensors ask for.
 
+    Raises
+    ------
+    InputError
+        If one is not a whole number in its range.
+
     Examples
     --------
     >>> history = clqr.OutputHistory(outputs=1, inputs=1, n=3)

@@ -37,6 +37,11 @@ def plot_decoder(
     -------
     list of matplotlib.axes.Axes
         One for each row of Θ. Entries whose interval has zero in it are grey.
+
+    Raises
+    ------
+    MissingExtraError
+        If Matplotlib is not installed.
     """
     estimate, posterior = decoder.estimate, decoder.posterior
     d, p = estimate.shape

@@ -58,6 +58,11 @@ class Prior(Displayed):
         How far each row of it may be off. An entry of no variance is known; entries that vary
         together, in a singular covariance, are tied.
 
+    Raises
+    ------
+    InputError
+        If the shapes do not fit, or something is no covariance.
+
     Examples
     --------
     >>> prior = clqr.Prior.law([[0.9, 0.0, 0.5]], off=0.3)

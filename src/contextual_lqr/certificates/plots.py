@@ -76,6 +76,13 @@ def plot_closed_loop(
     -------
     list of matplotlib.axes.Axes
         One for each state and input.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together.
+    MissingExtraError
+        If Matplotlib is not installed.
     """
     rng = np.random.default_rng(0) if rng is None else rng
     require_linear(decoder.context_map, "plot_closed_loop")
@@ -154,6 +161,13 @@ def plot_tradeoff(
     -------
     list of matplotlib.axes.Axes
         One: a point for each factor, and for each the range over the plausible machines.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together.
+    MissingExtraError
+        If Matplotlib is not installed.
     """
     belief = decoder.machine(context, machine)
     hedge = fleet_check(decoder, cost, np.asarray(start, float)).hedge
@@ -237,6 +251,8 @@ def plot_certificates(
     ------
     InputError
         If there are no certificates, or it is not clear over what to draw them.
+    MissingExtraError
+        If Matplotlib is not installed.
     """
     at = _places(certificates, name)
     order = np.argsort(at, kind="stable")
@@ -284,6 +300,11 @@ def plot_backtest(found: Backtest, *, figure: Figure | None = None) -> list[Axes
     -------
     list of matplotlib.axes.Axes
         One or two.
+
+    Raises
+    ------
+    MissingExtraError
+        If Matplotlib is not installed.
     """
     both = np.array([(one.claimed_excess, one.realised_excess) for one in found.machines])
     both = np.clip(both, _LEAST, _MOST)

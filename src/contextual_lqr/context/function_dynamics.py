@@ -41,6 +41,11 @@ class FunctionDynamics(Dynamics):
     bounds, allow_outside
         As for `ContextMap`; without bounds, a context is whatever the function takes.
 
+    Raises
+    ------
+    InputError
+        If an argument is of the wrong kind.
+
     Examples
     --------
     >>> def tank(context, level, valve):

@@ -24,6 +24,11 @@ class Schedule(Displayed):
         A mapping from names to arrays of H-1 values, or to one number that all steps share; or a
         sequence of H-1 contexts, as the context map takes them.
 
+    Raises
+    ------
+    InputError
+        If there is no step, or arrays differ in length.
+
     Examples
     --------
     >>> clqr.Schedule({"speed": np.linspace(10, 30, 50), "mass": 1500.0})

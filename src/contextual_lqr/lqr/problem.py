@@ -76,6 +76,11 @@ class LinearSystem(Dynamics):
     has_noise : bool
         Whether there is any.
 
+    Raises
+    ------
+    InputError
+        If a shape does not fit, a number is not finite, or noise is not a covariance.
+
     Examples
     --------
     >>> clqr.LinearSystem([[1, 0.5], [0, 0.9]], [[0], [0.5]])
@@ -149,6 +154,11 @@ class QuadraticCost(Weights):
         The cross term of each step.
     indefinite : bool
         Allow stages that are not convex: [[Q, N], [Nᵀ, R]] not positive semi-definite.
+
+    Raises
+    ------
+    InputError
+        If a shape does not fit, a number is not finite, or a weight is asymmetric or indefinite.
 
     Examples
     --------
@@ -243,6 +253,11 @@ class ModelUncertainty(Displayed):
     covariances : array_like, (..., d, d+m, d+m)
         The covariance of each row of [A, B].
 
+    Raises
+    ------
+    InputError
+        If the shape is wrong, or one of them is not a covariance.
+
     Examples
     --------
     >>> clqr.ModelUncertainty([0.01 * np.eye(3), 0.04 * np.eye(3)])
@@ -279,6 +294,11 @@ class LinearPolicy(Displayed):
     gains : array_like, (..., H-1, m, d)
         One matrix for each step, in the sign of u = K x. (python-control writes u = -K x.)
 
+    Raises
+    ------
+    InputError
+        If there are fewer than three axes, or a number is not finite.
+
     Examples
     --------
     >>> policy = clqr.LinearPolicy([[[-0.5, -1.0]]] * 14)
@@ -314,6 +334,11 @@ class Trajectory(Displayed):
         The states, the first and the last included.
     inputs : array_like, (..., H-1, m)
         The input that was played in each state but the last.
+
+    Raises
+    ------
+    InputError
+        If there is not one state more than inputs, or a number is not finite.
 
     Examples
     --------

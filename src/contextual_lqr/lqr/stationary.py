@@ -61,6 +61,11 @@ class StationaryCost(Weights):
         input moves them; the gain has a column for each, which balances it. The average cost then
         depends on what they are in `start`, and any noise in them is left out.
 
+    Raises
+    ------
+    InputError
+        If a shape does not fit, a number is not finite, or a weight is asymmetric or indefinite.
+
     Examples
     --------
     >>> clqr.StationaryCost(Q=np.eye(2), R=[[0.1]])
@@ -154,6 +159,11 @@ class StationaryPolicy(Displayed):
     ----------
     gain : array_like, (..., m, d)
         In the sign of u = K x. (python-control writes u = -K x.)
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two axes, or a number is not finite.
 
     Examples
     --------

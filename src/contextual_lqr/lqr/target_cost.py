@@ -46,6 +46,11 @@ class TargetCost(QuadraticCost):
     angles : iterable of int
         The states, counted from 0, that are angles in radians: a whole turn is no difference.
 
+    Raises
+    ------
+    InputError
+        If a shape does not fit, or a number is not finite.
+
     Examples
     --------
     >>> upright = clqr.TargetCost(

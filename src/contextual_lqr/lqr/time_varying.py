@@ -44,6 +44,11 @@ class TimeVaryingSystem(Dynamics):
     batch_shape, has_noise
         As of `LinearSystem`.
 
+    Raises
+    ------
+    InputError
+        If a shape does not fit, a number is not finite, or noise is not a covariance.
+
     Examples
     --------
     >>> slower_and_slower = np.linspace(1.0, 0.5, 14)[:, None, None]

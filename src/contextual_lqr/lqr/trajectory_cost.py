@@ -30,6 +30,11 @@ def trajectory_cost(
     float or array
         One number an episode; inf where the sum overflows.
 
+    Raises
+    ------
+    InputError
+        If the sizes differ, or there are more steps than the cost has.
+
     Examples
     --------
     >>> cost = clqr.QuadraticCost(Q=[np.eye(1)] * 3, R=[np.eye(1)] * 2)

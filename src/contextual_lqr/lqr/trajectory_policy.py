@@ -41,6 +41,11 @@ class TrajectoryPolicy(Displayed):
     input_bounds : pair of array_like, () or (m,), optional
         The lowest and the highest inputs.
 
+    Raises
+    ------
+    InputError
+        If shapes do not fit together, or a number is not finite.
+
     Examples
     --------
     >>> policy = clqr.TrajectoryPolicy([[1.0], [0.5]], [[-0.5]], [[[-2.0]]])

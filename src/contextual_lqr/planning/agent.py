@@ -94,6 +94,11 @@ class Agent(Displayed):
         The controller that runs the machines today. `Cautious` plays it, with a dither that its
         closed loop bears, until it knows something that is better with the probability `level`.
 
+    Raises
+    ------
+    InputError
+        If something does not fit together.
+
     Examples
     --------
     >>> cost = clqr.QuadraticCost(Q=[np.eye(1)] * 5, R=[np.eye(1)] * 4)

@@ -123,6 +123,11 @@ class FleetData(PooledRows, Locked):
         allow_repeats : bool
             Learn from an episode that was learnt before once more, instead of counting it in
             `repeats`.
+
+        Raises
+        ------
+        InputError
+            If context, trajectory and decoder do not fit together.
         """
         require(
             trajectory.states.ndim == 2,

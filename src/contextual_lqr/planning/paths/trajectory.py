@@ -151,6 +151,8 @@ def solve_trajectory(
 
     Raises
     ------
+    InputError
+        If sizes or batches do not fit together.
     UnsolvableError
         With `check`: it names the first member that has not converged, and why.
 
