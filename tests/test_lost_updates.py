@@ -110,8 +110,8 @@ def test_the_second_of_two_agents_on_one_file_is_refused(tmp_path: Path) -> None
         one.join()
     said = sorted((tmp_path / f"{i}.txt").read_text() for i in (1, 2))
     assert said == [
-        f"{file} has been changed by another process since it was read, and is left as it is: read "
-        "it again, and repeat what you add to it",
+        f"{file} has been changed by another process since it was read, and was not overwritten: "
+        "read it again, and repeat your change",
         "saved",
     ]
     assert Agent.load(file).decoder.episodes == 1

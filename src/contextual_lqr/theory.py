@@ -146,7 +146,7 @@ def estimated_regularity(
     """
     require_probability("delta", delta)
     given = decoder.regularisation
-    require(given, "the constants have a λ in them: give the decoder one, Decoder(map, λ)")
+    require(given, "the constants depend on λ: give the decoder one, Decoder(map, λ)")
     assert given is not None
     noise = decoder.noise_estimate
     found = regularity(

@@ -270,8 +270,8 @@ def test_a_missing_file_is_one_sentence_with_a_hint(name: str, command: Any) -> 
         ("fit fleet.toml fifos/*.csv -o x", "cannot read fifos/a.csv: it is a FIFO, not a"),
         ("fit fleet.toml a.csv -o x --cluster tls://127.0.0.1:9", "give --tls-ca, --tls-cert and"),
         ("verify --cluster tls://127.0.0.1:9", "give --tls-ca, --tls-cert and --tls-key"),
-        ("reproduce --tls-key a.csv", "certificates are for a --cluster tls://host:8786"),
-        ("verify --tls-ca a.csv", "certificates are for a --cluster tls://host:8786"),
+        ("reproduce --tls-key a.csv", "certificates are only for --cluster tls://host:8786"),
+        ("verify --tls-ca a.csv", "certificates are only for --cluster tls://host:8786"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: str, said: str, command: Any) -> None:
@@ -354,7 +354,7 @@ def test_a_fault_of_ours_is_a_sentence_and_on_request_a_traceback(
     monkeypatch.setattr(module, "say", fail)
     code, text, said = command("info")
     assert (code, text) == (1, "")
-    assert said.startswith("error: this is a fault of the program, not yours (ZeroDivisionError:")
+    assert said.startswith("error: this is a bug in the program (ZeroDivisionError:")
     monkeypatch.setenv("CONTEXTUAL_LQR_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         command("info")

@@ -31,7 +31,7 @@ def call(
         assert found == code, said.err
         return said.err if code else said.out
 
-    assert "is begun" in run("create fleet.db fleet.toml")
+    assert "is started" in run("create fleet.db fleet.toml")
     return run
 
 
@@ -82,7 +82,7 @@ def test_a_machine_asks_plays_and_tells_and_another_study_takes_it_over(call: An
         ("ask fleet.db --context mass=2 --lease -1", "for --lease. Must be > 0"),
         ("ask fleet.toml --context mass=2", "file is not a database"),
         ("tell fleet.db fleet.csv --context mass=2", "lacks the column 'velocity', 'force'"),
-        ("tell fleet.db holes.csv --context mass=2", "row 2 of 'force' is no finite number"),
+        ("tell fleet.db holes.csv --context mass=2", "row 2 of 'force' is not a finite number"),
         ("tell fleet.db short.csv --context mass=2", "has 1 rows, but an episode has at least two"),
         ("tell fleet.db odd.json --context mass=2", "odd.json is not JSON"),
         ("tell fleet.db list.json --context mass=2", 'must be JSON as {"states"'),

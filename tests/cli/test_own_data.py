@@ -154,7 +154,7 @@ def test_a_backtest_is_a_table_and_a_figure(fleet: Path, tmp_path: Path, own: li
     figure = tmp_path / "backtest.svg"
     assert command("backtest", str(fleet), "-o", str(figure), *own) == 0
     assert figure.read_text().startswith("<?xml")
-    with pytest.raises(InputError, match=r"a figure is \.png, \.svg or \.pdf"):
+    with pytest.raises(InputError, match=r"the figure must be a \.png, \.svg or \.pdf"):
         backtest(fleet, output=tmp_path / "backtest.txt")
 
 

@@ -116,7 +116,7 @@ def test_it_travels() -> None:
     [
         (lambda: pendulum("angle"), "features must be a list of expressions"),
         (lambda: pendulum([]), "features must be a list of expressions"),
-        (lambda: pendulum(["angle", "angle "]), "'angle' is there twice"),
+        (lambda: pendulum(["angle", "angle "]), "'angle' is given twice"),
         (lambda: pendulum(["angle", 1]), "expressions, or one list of expressions for each"),
         (lambda: pendulum([["angle"]]), "1 lists of features, but 2 states"),
         (lambda: pendulum([["angle"], []]), "at least one feature"),

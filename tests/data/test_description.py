@@ -187,7 +187,7 @@ WRONG_PRIOR = {
     "an unknown context": (
         NOMINAL.replace("0.1/mass", "0.1/load"),
         "",
-        "load, which is no context",
+        "load, which is not a context",
     ),
     "a missing feature": (NOMINAL.replace("0.1/mass", "mass**2"), "", "a feature is missing"),
     "off by nothing": (NOMINAL.replace("0.2", "0"), "", "off must be a finite number above 0"),

@@ -178,7 +178,7 @@ def test_rollout_refuses_what_it_cannot_join() -> None:
         rollout(agent, Plain({"mass": 2.0}, takes_options=False), context={"mass": 1.5})
     with pytest.raises(InputError, match="the agent's map needs mass"):
         rollout(agent, Plain({"weight": 2.0}))
-    with pytest.raises(InputError, match="tells no context"):
+    with pytest.raises(InputError, match="reports no context"):
         rollout(agent, gymnasium.make("MountainCarContinuous-v0"))
     with pytest.raises(InputError, match=r"actions are Discrete\(2\)"):
         rollout(agent, gymnasium.make("CartPole-v1"))

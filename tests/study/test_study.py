@@ -203,7 +203,7 @@ def test_what_does_not_fit_is_refused(fleet, url) -> None:
             study.tell("no such key", Trajectory(np.zeros((2, 1)), np.zeros((1, 1))))
         with pytest.raises(InputError, match="contexts of names, finite numbers"):
             study.ask({"k": object()})
-        with pytest.raises(InputError, match="no episode as export writes it"):
+        with pytest.raises(InputError, match="not an episode as export writes it"):
             study.import_({"states": []})
         assert study.status().waiting == 0
     with pytest.raises(InputError, match="fleet must be an Agent"):

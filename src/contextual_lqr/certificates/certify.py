@@ -41,7 +41,7 @@ def certify(
     rng: np.random.Generator | None = None,
     forecast: Mapping[Any, ArrayLike] | None = None,
 ) -> Certificate:
-    """The controller of the machine with this context, and how far to trust it.
+    """The controller for the machine with this context, and how far to trust it.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def certify(
     Raises
     ------
     InputError
-        If something does not fit together, or there are no data of such a machine.
+        If something does not fit together, or there are no data for such a machine.
     """
     if isinstance(decoder.context_map, Dynamics):
         options: Any = {"noise": noise, "input_bounds": input_bounds, "draws": draws, "rng": rng}
@@ -108,13 +108,13 @@ def certify_many(
         A sequence of contexts, or a mapping from names to arrays.
     cost
         What the controllers are for: an episode, or with a `StationaryCost` (without a discount)
-        machines that run on and on, each with one constant gain.
+        machines that run continuously, each with one constant gain.
     start
         The state in which episodes start.
     machine
         The label of each machine that has data of its own, None for one that was never seen.
     noise
-        The covariance of a step's noise if it is known; else it is estimated.
+        The covariance of a step's noise if it is known; otherwise it is estimated.
     input_bounds
         What inputs may be, as an `Agent` takes it, or a mapping from the names of all inputs, in
         their order, to (low, high). If the expected run, with two standard deviations, would pass
@@ -125,24 +125,24 @@ def certify_many(
         at most `caution`; an input with limits both ways in `input_bounds` may go up to these.
     beta
         Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
-        sharper, and takes their inputs as chosen without regard to the noise; a number or a rule is
-        the β of a `ConfidenceSet`.
+        sharper, and assumes that inputs were chosen without regard to the noise; a number or a rule
+        is the β of a `ConfidenceSet`.
     delta
-        The probability with which the interval may miss.
+        The probability that the interval may miss the true cost.
     draws
         The number of plausible machines that a controller is tried on.
     bounds
-        Whether to prove the ends of the interval; else they are searched for, in less than half
-        the time, and not certain. Those of a `StationaryCost` are always searched for.
+        Whether to prove the ends of the interval; otherwise they are found by search, in less than
+        half the time, and are not certain. Those of a `StationaryCost` are always found by search.
     rng
         Where the draws come from; by default they are always the same.
     forecast
-        How disturbances will change, by the names or the places of their states: a value for each
-        step of the episode, the first for now (that of `start` does not count). The controllers act
-        on what is to come. Such a state must be known to stay as it is but for that, and another
-        must be always 1.
+        How disturbances will change, by the names or indices of their states: a value for each step
+        of the episode, the first for now (that of `start` does not count). The controllers act on
+        what is to come. Such a state must be known to stay as it is except for that, and another
+        must always be 1.
     progress
-        Told how many machines have been done since it was last called.
+        Called with the number of machines done since the last call.
 
     Returns
     -------
@@ -152,7 +152,7 @@ def certify_many(
     Raises
     ------
     InputError
-        If something does not fit together, or there are no data of such a machine.
+        If something does not fit together, or there are no data for such a machine.
     """
     if isinstance(decoder.context_map, Dynamics):
         every = one_by_one(contexts)

@@ -42,9 +42,9 @@ def backtest(
     fleet
         What `fit` wrote.
     own
-        Numbers of steps of its own that a machine is given, too; else shares of what they have.
+        Also try with this many steps of a machine's own; by default, shares of what they have.
     horizon
-        Another number of states of an episode than the fleet's.
+        The number of states in an episode, if not the fleet's.
     as_json
         Print JSON, for a script to read.
     output
@@ -53,13 +53,13 @@ def backtest(
     if output is not None:
         require_writable(output, [fleet])
         if output.suffix.lower() not in (".png", ".svg", ".pdf"):
-            raise InputError(f"a figure is .png, .svg or .pdf, which {output} is not")
+            raise InputError(f"the figure must be a .png, .svg or .pdf file, not {output}")
     fitted = FittedFleet.load(fleet)
     described = fitted.description if horizon is None else fitted.description.with_horizon(horizon)
     store = fitted.decoder.store
     if store is None or len(store) < 2:
         raise InputError(
-            f"{fleet} has learnt from fewer than two machines, and can leave none of them out"
+            f"{fleet} has learnt from fewer than two machines, so none can be left out"
         )
     if isinstance(fitted.decoder.context_map, Dynamics):
         found = run(

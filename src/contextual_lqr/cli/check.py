@@ -36,7 +36,7 @@ def check(
     logs
         Parquet, CSV or Excel files, folders or globs of them, or minari:ID.
     output
-        A page to write, check.html: what is in the logs, with a picture.
+        A page to write, check.html: what is in the logs, with a plot.
     sort
         Sort each log by episode and step first.
     as_json
@@ -54,7 +54,7 @@ def check(
                 say(console, line)
         sys.exit(1)
     if output is not None:
-        require(logs, "a page is about logs: give some")
+        require(logs, "a page needs logs: give some")
         sources = find_sources([str(log) for log in logs])
         require_writable(output, [description, *(source.path for source in sources)])
     if not as_json:

@@ -52,9 +52,9 @@ def export(
         One machine, as name=value; several values with commas, or the option again. Its C file
         holds its gain, and takes no context at run time.
     machine
-        The label of a machine in the logs: what it has shown itself counts, too.
+        The label of a machine in the logs, whose own data count too.
     prefix
-        What names in C begin with, for several files in one program; controller unless given.
+        What names in C begin with, for several files in one program; by default controller.
     as_json
         Print what it takes as JSON.
     """
@@ -68,9 +68,9 @@ def export(
         require_writable(path, [fleet])
     fitted = FittedFleet.load(fleet)
     if not fitted.decoder.rows:
-        raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
+        raise InputError(f"{fleet} has learnt from no log yet: run `contextual-lqr fit` first")
     if isinstance(fitted.decoder.context_map, Dynamics):
-        what = "these machines are not linear: each start has a path and gains of its own"
+        what = "these machines are nonlinear: each start has its own path and gains"
         raise InputError(f"{what}, which `contextual-lqr design --json` writes")
     if kind == ".json":
         model = _model(fitted, context, machine)
@@ -114,10 +114,10 @@ def export(
 
 def _facts(files: list[str], fitted: FittedFleet, made: CFile) -> list[tuple[str, str]]:
     counts, hedge = made.counts, fitted.hedge()
-    against = f"hedges against {hedge:g} times what is unknown, as machines left out ask for"
+    against = f"hedges against {hedge:g} times what is unknown, as machines left out require"
     facts = [
         ("written", " and ".join(files)),
-        ("the gain", against if hedge else "is best for the machine as expected"),
+        ("the gain", against if hedge else "is optimal for the expected machine"),
         ("constants", f"{counts.data_bytes:,} bytes"),
         ("a controller", f"{counts.state_bytes:,} bytes"),
         ("stack", f"at most about {counts.stack_bytes:,} bytes"),

@@ -54,11 +54,11 @@ def fit(
     output
         The decoder file to write.
     into
-        A decoder file to add to; it is written anew unless -o names another.
+        A decoder file to add to; it is overwritten unless -o names another.
     strict
         Refuse logs with bad rows, instead of setting these aside.
     robust
-        Leave machines out that do not obey the fleet's model.
+        Leave out machines that do not obey the fleet's model.
     alarm
         Look for such machines.
     sort
@@ -66,9 +66,9 @@ def fit(
     only
         Learn from one machine alone: its label, or its context as mass=2.
     allow_repeats
-        Learn also from logs that were learnt before, which then count twice.
+        Learn again from logs that were learnt before, which then count twice.
     jobs
-        Threads that read and learn at once; as many as there are cores unless given.
+        Threads that read and learn at once; by default as many as there are cores.
     cluster
         Let the workers of this Dask scheduler, tcp://host:8786, do it: they read the same paths.
     as_json
@@ -110,6 +110,6 @@ def fit(
         say(console, sentence)
     say_alarm(console, fleet.alarm)
     if decoder.ignored_rows:
-        say(console, f"{decoder.ignored_rows:,} rows are so large that rounding drowns the noise")
+        say(console, f"{decoder.ignored_rows:,} rows are so large that rounding swamps the noise")
     say(console, f"{target} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes")
     console.print(str(backtested), highlight=False)

@@ -46,11 +46,11 @@ def backtest_fit(fleet: FittedFleet) -> FitBacktest:
     n = 0 if store is None else len(store)
     if isinstance(described.context_map, Dynamics):
         return FitBacktest(
-            None, n, "no backtest of paths, which takes a while: `contextual-lqr backtest` does"
+            None, n, "no backtest of paths, which takes a while: run `contextual-lqr backtest`"
         )
     if n < 2:
         return FitBacktest(None, n, "no backtest: it takes two machines, to leave one out")
     if n > _MOST:
-        why = f"no backtest of {n:,} machines, which takes a while: `contextual-lqr backtest` does"
+        why = f"no backtest of {n:,} machines, which takes a while: run `contextual-lqr backtest`"
         return FitBacktest(None, n, why)
     return FitBacktest(fleet_check(fleet.decoder, described.cost, described.start).backtest, n)

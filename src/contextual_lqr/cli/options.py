@@ -59,7 +59,7 @@ def _readable(path: Path) -> None:
 def _decoder(_: object, path: Path | None) -> None:
     """Refuse to write a decoder over what is a log by its name: `-o *.csv` gives the first one."""
     if path is not None and path.suffix.lower() in (".toml", *KINDS):
-        raise ValueError(f"{path} is no name for a decoder file: give another, as fleet.decoder")
+        raise ValueError(f"{path} cannot be a decoder file: give another, as fleet.decoder")
 
 
 DecoderOutput = Parameter(name=["--output", "-o"], validator=_decoder)
@@ -100,7 +100,7 @@ class Certificates:
     """
 
     tls_ca: OptionalFile = None
-    """For a tls:// cluster: the certificates of those who may sign others."""
+    """For a tls:// cluster: the certificates of the authorities."""
     tls_cert: OptionalFile = None
     """For a tls:// cluster: our certificate."""
     tls_key: OptionalFile = None
@@ -115,7 +115,7 @@ def chosen_workers(
     if cluster is not None:
         require(jobs is None, "--jobs is for this machine, --cluster for others: give one of them")
         return Cluster(cluster, *(None if file is None else str(file) for file in proof))
-    require(not any(proof), "certificates are for a --cluster tls://host:8786, which is not given")
+    require(not any(proof), "certificates are only for --cluster tls://host:8786: none is given")
     if jobs is None:
         return kernels.cores()
     require(jobs >= 1, f"--jobs must be at least 1, not {jobs}")

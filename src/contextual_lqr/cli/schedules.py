@@ -21,7 +21,7 @@ def read_schedule(path: Path, context: Sequence[str] | None, names: Sequence[str
     fixed = one_machine(context or [], [name for name in names if name in given])
     changing = [name for name in names if name not in fixed]
     if not changing:
-        raise InputError("--context gives every value, so that --schedule has nothing to say")
+        raise InputError("--context gives every value, so --schedule adds nothing")
     return Schedule(fixed | dict(read_machines(path, changing).contexts))
 
 

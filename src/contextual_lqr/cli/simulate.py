@@ -56,15 +56,15 @@ def simulate(
     context
         The machine, as name=value; several values with commas, or the option again.
     machine
-        The label of a machine in the logs: what it has shown itself counts, too.
+        The label of a machine in the logs, whose own data count too.
     horizon
-        Another number of states than the fleet's; of a constant gain, if the fleet has none, 100.
+        The number of states, if not the fleet's; 100 for a constant gain, if the fleet has none.
     runs
         The number of runs, each with a decoder drawn from the posterior.
     band
         The share of the runs that the band holds.
     seed
-        Of the runs.
+        The seed of the runs.
     as_json
         Print JSON: the band of every state and input at every step.
     output
@@ -78,7 +78,7 @@ def simulate(
     task = fitted.description
     described = task if horizon is None or task.horizon is None else task.with_horizon(horizon)
     if not fitted.decoder.rows:
-        raise InputError(f"{fleet} has learnt from no log yet: `contextual-lqr fit` comes first")
+        raise InputError(f"{fleet} has learnt from no log yet: run `contextual-lqr fit` first")
     chosen = chosen_machines(fitted, context, None, machine)
     (values,) = chosen.rows
     belief = fitted.decoder.machine(values, machine)

@@ -41,8 +41,8 @@ def create(store: Store, fleet: Description, /, *, as_json: AsJson = False) -> N
     if as_json:
         print_json({"store": status.store, "episodes": status.episodes})
         return
-    begun = "is begun" if not status.episodes else f"is there, with {status.episodes:,} episodes"
-    say(Console(), f"a study of {fleet} {begun} at {store}")
+    begun = "is started" if not status.episodes else f"has {status.episodes:,} episodes already"
+    say(Console(), f"the study of {fleet} at {store} {begun}")
 
 
 def ask(
@@ -57,7 +57,7 @@ def ask(
     worker: str | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Plan an episode for a machine, beside all that is being played.
+    """Plan an episode for a machine, while others are playing.
 
     Parameters
     ----------
@@ -68,11 +68,11 @@ def ask(
     machine
         Its label.
     start
-        Where the episode starts, as position=1,velocity=0, if not where the fleet does.
+        Where the episode starts, as position=1,velocity=0, if not at the fleet's start.
     key
         What the ask is known by: the same key gives the same plan again.
     lease
-        For how many seconds it is waited for; later is welcome too.
+        How many seconds to wait for it; late results are accepted too.
     worker
         Who asks.
     as_json
@@ -104,23 +104,23 @@ def tell(
     worker: str | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put an episode into the study: all of it, on the disk, or nothing.
+    """Add an episode to the study: all of it, on disk, or nothing.
 
     Parameters
     ----------
     store
         The study: a file, or postgresql://user@host/database.
     played
-        A CSV or Parquet table with a row a step and columns named as states and inputs, the last
-        row without inputs; or JSON with "states" and "inputs". Without names: x1, x2, …, u1, u2, …
+        A CSV or Parquet table with one row per step and columns named as states and inputs, the
+        last row without inputs; or JSON with "states" and "inputs". Without names: x1, …, u1, …
     ask
-        The key of the ask that it comes of.
+        The key of the ask that it answers.
     context
         The machine's context, as mass=2.5, if nobody asked.
     machine
-        The label of the machine that played it; that of the ask, unless given.
+        The label of the machine that played it; by default that of the ask.
     key
-        What the episode is known by; unless given, a digest of all of it.
+        What the episode is known by; by default a digest of its contents.
     worker
         Who tells.
     as_json
@@ -135,7 +135,7 @@ def tell(
     if as_json:
         print_json(told._asdict())
         return
-    again = "" if told.new else ", told before"
+    again = "" if told.new else ", already told"
     say(Console(), f"episode {told.number:,}{again}: {len(trajectory)} steps")
 
 
@@ -171,7 +171,7 @@ def export(
     store
         The study: a file, or postgresql://user@host/database.
     output
-        The file to write, a line an episode.
+        The file to write, one line per episode.
     as_json
         Print JSON, for a script to read.
     """
@@ -206,18 +206,18 @@ def import_(store: Store, episodes: File, /, *, as_json: AsJson = False) -> None
                 try:
                     told = study.import_(record)
                 except InputError as error:
-                    done = f"; {new:,} before it are in" if new else ""
+                    done = f"; the {new:,} before it were imported" if new else ""
                     raise InputError(f"{episodes}, line {place}: {error}{done}") from error
                 new, known = new + told.new, known + (not told.new)
                 progress.advance()
     if as_json:
         print_json({"new": new, "known": known})
         return
-    say(Console(), f"{new:,} new episodes, {known:,} that were there")
+    say(Console(), f"{new:,} new episodes, {known:,} already there")
 
 
 def compact(store: Store, /, *, as_json: AsJson = False) -> None:
-    """Make opening quick again, and forget asks that are told or a week late.
+    """Make opening fast again, and drop asks that are answered or a week late.
 
     Parameters
     ----------
@@ -232,7 +232,7 @@ def compact(store: Store, /, *, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"forgotten_asks": gone, "episodes": episodes})
         return
-    say(Console(), f"{store} is compact: {episodes:,} episodes, done asks forgotten: {gone:,}")
+    say(Console(), f"{store} is compacted: {episodes:,} episodes, finished asks dropped: {gone:,}")
 
 
 def _lines(study: Study, total: int) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""A fleet that is not linear as a Gymnasium environment: every episode another machine."""
+"""A nonlinear fleet as a Gymnasium environment: every episode is a new machine."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class Fleet:
 def true_decoder(fleet: Fleet) -> Float[Array, "d p"]:
     """The Θ that no learner may see.
 
-    Where the features are only nearly right there is none: then it is the Θ that comes nearest to
+    Where the features are only nearly right there is none: then it is the Θ that comes closest to
     the truth, by least squares over 128 machines of the fleet.
     """
     if isinstance(fleet._truth, Array):
@@ -129,7 +129,8 @@ def true_schedule(fleet: Fleet, schedule: Schedule) -> TimeVaryingSystem:
 def misfit(fleet: Fleet, contexts: list[Any]) -> Float[Array, " contexts"]:
     """How far `true_decoder` is from each machine: ‖[A, B] - Θ G‖ / ‖[A - I, B]‖.
 
-    A short step leaves A near the identity, which is no merit of the features: so I is taken off.
+    With a short step A is near the identity, which is not to the features' credit: so I is
+    subtracted.
     """
     theta, d = true_decoder(fleet), len(fleet.start)
     found = []

@@ -44,7 +44,7 @@ class TimeVaryingSystem(Dynamics):
         What the input of each step does to the next state.
     noise : array_like, (d, d) or (..., H-1, d, d), optional
         The covariance of w, the same at all steps, or one for each: an axis of 1 in place of H-1
-        says that the machines of a batch have constant ones. Zero unless given.
+        says that the machines of a batch have constant ones. Zero by default.
 
     Attributes
     ----------
@@ -100,7 +100,7 @@ class TimeVaryingSystem(Dynamics):
 
     @classmethod
     def unchecked(cls, A: Array, B: Array, noise: Array) -> TimeVaryingSystem:
-        """A system of arrays that are known to be right, and that nobody else will write to."""
+        """A system from arrays that are known to be right, and that nobody else will write to."""
         system = object.__new__(cls)
         system._hold(read_only(A), read_only(B), read_only(noise))
         return system

@@ -99,7 +99,7 @@ class StudyClient(Study):
 
     @property
     def decoder(self) -> Decoder:
-        """What all that is in the log says of Θ; a twin, which learns nothing more by itself."""
+        """What the whole log says about Θ; a copy, which learns nothing more."""
         return self._agent().decoder
 
     @property

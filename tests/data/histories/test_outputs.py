@@ -188,7 +188,7 @@ def test_outputs_that_tell_nothing_are_refused_and_an_encoder_that_wraps_is_seen
     turned.write_csv(tmp_path / "turned.csv")
     about = clqr.FleetDescription.parse(FIXED)
     wrong = clqr.fit(about, tmp_path / "turned.csv", alarm=False)
-    assert "as an encoder that begins anew" in wrong.doubt
+    assert "like an encoder that starts over" in wrong.doubt
     told = FIXED.replace('angle = "rad"', 'angle = { unit = "rad", wraps = 6.28 }')
     right = clqr.fit(clqr.FleetDescription.parse(told), tmp_path / "turned.csv", alarm=False)
     assert right.doubt == ""

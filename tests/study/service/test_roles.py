@@ -220,8 +220,8 @@ def test_tokens_are_of_roles_and_machines(service) -> None:
     tokens = Tokens(service.study._log)
     for arguments, match in (
         (("king",), "role must be one of"),
-        (("machine",), "of one machine"),
-        (("watch", "M-1"), "of no machine"),
+        (("machine",), "for one machine"),
+        (("watch", "M-1"), "not for one machine"),
     ):
         with pytest.raises(InputError, match=match):
             tokens.create(*arguments)
@@ -239,5 +239,5 @@ def test_the_client_carries_its_token(service, monkeypatch) -> None:
     monkeypatch.setenv("CONTEXTUAL_LQR_TOKEN", service.tokens["engineer"])
     with Study.open(name) as study:
         assert len(list(study.export())) >= 1
-    with pytest.raises(InputError, match="a token is a text"):
+    with pytest.raises(InputError, match="a token is a string"):
         Study.open(name, token="x\r\nHost: y")

@@ -104,7 +104,7 @@ def _columns(y: int, d: int) -> dict[str, list[int]]:
 _NOT_EXCLUDED = "the logs do not exclude that "
 _SENTENCES = {
     "signs": "{} loses {:.2g} to friction or a dead zone",
-    "squares": "{} is not linear, as where actuators saturate or springs harden",
+    "squares": "{} is nonlinear, as when actuators saturate or springs harden",
     "sizes": "{} is {:.2g} stronger one way than the other",
     "offset": "{} is off by {:.2g}",
     "steps": "{} changes by {:.2g} of it with every step of an episode",

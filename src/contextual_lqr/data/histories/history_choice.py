@@ -92,7 +92,7 @@ class HistoryChoice:
         if self._at_the_end:
             said.append(
                 f"errors still fall at {self.words}, the longest history that can be tried: "
-                "sensors are noisy for so short a period; longer episodes would show more"
+                "the sensors are noisy for so short a period; log longer episodes"
             )
         return [*said, *self.wrapping]
 

@@ -47,14 +47,14 @@ def tell(caller: Machine, body: bodies.TellBody) -> Any:
     asked = None if body.ask is None else caller.study._log.ask(body.ask)
     if asked is not None:
         if caller.role == "machine" and asked.machine != caller.machine:
-            raise HTTPException(403, f"this token is of the machine {caller.machine!r} only")
+            raise HTTPException(403, f"this token is only for the machine {caller.machine!r}")
         if about is not None and encoding.context_text(about) != asked.context:
-            raise InputError(f"the ask {body.ask} is of another context, {asked.context}")
+            raise InputError(f"the ask {body.ask} is for another context, {asked.context}")
         about = asked.key
     elif about is None and body.ask is not None:
         raise InputError(f"nobody asked under the key {body.ask!r} in this study")
     elif isinstance(about, str):
-        raise InputError("a context is no text: give the key of an ask as ask")
+        raise InputError("a context cannot be text: give the key of an ask as ask")
     told = caller.study.tell(
         about,
         Trajectory(body.states, body.inputs),
