@@ -107,6 +107,6 @@ _SENTENCES = {
     "squares": "{} is nonlinear, as when actuators saturate or springs harden",
     "sizes": "{} is {:.2g} stronger one way than the other",
     "offset": "{} is off by {:.2g}",
-    "steps": "{} changes by {:.2g} of it with every step of an episode",
+    "steps": "{} changes by {:.2g} of its strength with every step of an episode",
     "turns": "{} has a play of twice {:.2g}",
 }
