@@ -83,7 +83,7 @@ def test_whoever_cannot_wait_is_told(
     with files.locked("all.decoder"), pytest.raises(SystemExit) as end:
         cli.main(["fit", "fleet.toml", "0.csv", "--into", "all.decoder"])
     assert end.value.code == 2
-    said = "another process is at work on all.decoder: try again when it has finished"
+    said = "another process is using all.decoder: try again when it has finished"
     assert capsys.readouterr().err == f"error: {said}\n"
     assert (folder / "all.decoder").read_bytes() == before
 

@@ -271,7 +271,7 @@ def regret_bound(constants: Regularity, episodes: float, delta: float) -> Regret
 
 
 def suboptimality_bound(constants: Regularity, episodes: float, delta: float) -> float:
-    """Theorem main: what a machine never seen costs too much, at most, with probability 1-δ.
+    """Theorem main: the most that an unseen machine costs too much, with probability 1-δ.
 
     Regret(K)/K at δ/2, and two martingales over the contexts: 2 H c_q c_x² √(2 log(8/δ) / K). It
     is for the optimistic decoder of the new context, in a set drawn from the K (correction 16).

@@ -1,4 +1,4 @@
-"""The misfit alarm: machines that stand out among machines that differ anyway.
+"""The misfit alarm: machines that stand out, although all machines differ.
 
 A wrong mass on a label, or a broken actuator, makes a machine behave unlike all others. Whether it
 does is tested in `outliers.py`. Beside the p-value stand two effects: how far the others'

@@ -33,7 +33,7 @@ _TRACES, _STEPS = 4, 400  # episodes that are drawn, and how much of each
 
 @dataclass(frozen=True)
 class QuantityReport:
-    """What the logs show of a state, an input or a context; None where it does not apply."""
+    """What the logs show about a state, an input or a context; None where it does not apply."""
 
     name: str
     unit: str

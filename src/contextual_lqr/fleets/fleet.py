@@ -86,7 +86,7 @@ class Fleet:
             return rollout_live(episode, system, self.start, shocks @ system.noise_factor.T)
 
     def optimum(self, context: Any) -> float | None:
-        """The least expected cost of this machine; None if nobody knows."""
+        """The least expected cost of this machine; None if unknown."""
         return float(optimal_cost(true_system(self, context), self.cost, self.start))
 
     def score(self, agent: Agent, context: Any) -> float:
@@ -112,13 +112,13 @@ def true_decoder(fleet: Fleet) -> Float[Array, "d p"]:
 
 
 def true_system(fleet: Fleet, context: Any) -> LinearSystem:
-    """The machine with this context as it really is; for scoring."""
+    """The true machine with this context; for scoring."""
     M, d = _dynamics(fleet, context), len(fleet.start)
     return LinearSystem(M[:, :d], M[:, d:], fleet.noise)
 
 
 def true_schedule(fleet: Fleet, schedule: Schedule) -> TimeVaryingSystem:
-    """The machine whose context changes, as it really is; for scoring.
+    """The true machine whose context changes; for scoring.
 
     During a step its context is the one the step began with.
     """

@@ -102,7 +102,7 @@ def slippery_curve(
     horizon: int = 61,
     noise: float = 1e-3,
 ) -> NonlinearFleet:
-    """Cars (m/s; friction of the road; 1/m of its curve) that begin beside the middle of the lane.
+    """Cars (m/s; friction of the road; 1/m of its curve) that start off the centre of the lane.
 
     Tyres grip as much as the road allows: grip · tanh(8 α / grip), α the angle of their slip.
     """

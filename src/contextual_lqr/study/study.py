@@ -260,7 +260,7 @@ class Study(Displayed):
         start: ArrayLike | None = None,
         worker: str | None = None,
     ) -> Iterator[Episode]:
-        """A live episode, as of `Agent.episode`; leaving the block tells what was played."""
+        """A live episode, like `Agent.episode`; leaving the block tells what was played."""
         known = isinstance(adapt, str) and adapt in ("episode", "step")
         require(known, f'adapt must be "episode" or "step", not {shown(adapt)}')
         asked = self.ask(context, machine, start=start, worker=worker)

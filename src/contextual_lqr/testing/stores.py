@@ -1,4 +1,4 @@
-"""What every store of a study must keep to: nothing lost, nothing counted twice, one order."""
+"""What every store of a study must satisfy: nothing lost, nothing counted twice, one order."""
 
 from __future__ import annotations
 
