@@ -117,8 +117,8 @@ def certify_many(
         The covariance of a step's noise if it is known; otherwise it is estimated.
     input_bounds
         What inputs may be, as an `Agent` takes it, or a mapping from the names of all inputs, in
-        their order, to (low, high). If the expected run, with two standard deviations, would pass
-        them, the verdict is at most `caution`.
+        their order, to (low, high). What clipping to them costs is added to the likely excess, and
+        so counts in the verdict.
     states
         The names of the states, for people. If the expected run takes a state or an input beyond
         1.25 times the largest logged, 1.5 times for a machine with data of its own, the verdict is
