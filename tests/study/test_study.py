@@ -149,9 +149,9 @@ def test_a_key_is_that_of_one_episode(fleet, url) -> None:
             ("states or inputs", {"trajectory": second}),
             ("machine", {"trajectory": first, "machine": "M-2"}),
         ):
-            with pytest.raises(InputError, match=f"'run 1' is that of episode 1, .* {what}: give"):
+            with pytest.raises(InputError, match=f"'run 1' belongs to episode 1, .* {what}: give"):
                 study.tell(plan, key="run 1", **told)
-        with pytest.raises(InputError, match="which has other context: give"):
+        with pytest.raises(InputError, match="which differs in context: give"):
             study.tell(fleet.sample_context(rng), first, "M-1", key="run 1")
         assert study.status().episodes == 1
         assert study.tell(plan, second, key="run 2") == (2, True)
