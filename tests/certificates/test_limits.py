@@ -20,7 +20,13 @@ from contextual_lqr import (
     certify_many,
     simulate,
 )
-from contextual_lqr.certificates.limits import DEVIATIONS, InputLimits, run_range, with_limits
+from contextual_lqr.certificates.limits import (
+    DEVIATIONS,
+    FARTHER,
+    InputLimits,
+    of_inputs,
+    run_range,
+)
 from deviating_fleet import learnt
 
 COST = QuadraticCost(np.repeat(np.eye(2)[None], 20, 0), np.full((19, 1, 1), 0.05))
@@ -139,10 +145,7 @@ def test_a_state_that_is_an_input_of_the_past_has_its_limits() -> None:
     """The state: a place, the input before, the one before that; of two inputs one has limits."""
     M = np.array([[0.9, 0.1, 0, 0.2, 0.1], [0, 0, 0, 1, 0], [0, 1, 0, 0, 0]])
     limits = InputLimits(([-1.0, -np.inf], [1.0, 2.0]), 2)
-    assert with_limits(M[None], None) is None
-    declared = with_limits(M[None], limits)
-    assert declared is not None
-    assert declared.tolist() == [False, True, True, True, False]
+    assert of_inputs(M[None], limits.finite).tolist() == [False, True, True, True, False]
 
 
 def test_a_machine_with_data_of_its_own_may_go_farther(decoder: Decoder) -> None:
@@ -219,3 +222,27 @@ def test_a_pendulum_logged_near_its_rest_is_not_trusted_far_from_it(unit: float)
 def test_bounds_that_are_none_are_refused(bounds: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         InputLimits(bounds, 1)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e12])
+def test_inputs_beyond_the_logs_count_at_what_they_may_cost(unit: float) -> None:
+    """A machine whose inputs act no more than is believed is nearly as good, so it is trusted."""
+    decoder = Decoder(deviating_fleet.context_map())
+    for context, run in _runs(unit):
+        decoder.update(context, run)
+    assert decoder.logged is not None
+    most = FARTHER * np.abs([decoder.logged.low[2], decoder.logged.high[2]]).max()
+    for share, verdict in ((1.2, "trust"), (1.35, "trust"), (2.5, "caution")):
+        # of the largest input logged: the first that is asked for
+        start = unit * START
+        asked = certify(decoder, CONTEXT, COST, start, bounds=False).policy(0, start)
+        start = start * share * most / FARTHER / abs(asked[0])
+        one, held, declared = (
+            certify(decoder, CONTEXT, COST, start, bounds=False, input_bounds=limits)
+            for limits in (None, (-most, most), (-1e3 * most, 1e3 * most))
+        )
+        assert one.verdict == verdict
+        assert (held.likely_excess <= 0.02) == (verdict == "trust")
+        if share == 1.35:  # what clipping costs is in the claim
+            assert one.likely_excess == pytest.approx(held.likely_excess, rel=1e-9)
+            assert one.likely_excess > declared.likely_excess

@@ -2,8 +2,10 @@
 
 A controller u = K x is linear, and its cost is that of a linear loop: what is said about a run that
 meets a limit of an input is not to be trusted, nor one far beyond the states or inputs that were
-logged, since nothing shows that machines are linear there. Along the run x' = M [x; u] + w, u has
-the mean K x̄, and a variance that the noise alone makes: the moments of a run that starts at 0.
+logged, since nothing shows that machines are linear there. An input beyond what was logged may
+matter little, though: if it acted no more than the largest that is believed, the run would cost
+more by so much, and that counts (`saturation.py`). Along the run x' = M [x; u] + w, u has the mean
+K x̄, and a variance that the noise alone makes: the moments of a run that starts at 0.
 """
 
 from __future__ import annotations
@@ -108,17 +110,24 @@ def beyond_logged(
     return said
 
 
-def with_limits(M: Float[Array, "*n d y"], limits: InputLimits | None) -> Bool[Array, " y"] | None:
-    """Which of y = [x; u] have limits both ways: inputs, and states that are one of the past."""
-    if limits is None:
-        return None
+def believed_limits(
+    logged: Logged, names: Sequence[str], own: bool, declared: Bool[Array, " m"]
+) -> InputLimits:
+    """The largest inputs that are believed to act as they did in the logs; any that is declared."""
+    most = np.maximum(np.abs(logged.low), np.abs(logged.high))[-len(names) :]
+    most = np.where(declared, np.inf, (OWN_FARTHER if own else FARTHER) * most)
+    return InputLimits(dict(zip(names, zip(-most, most, strict=True), strict=True)), len(names))
+
+
+def of_inputs(M: Float[Array, "*n d y"], chosen: Bool[Array, " m"]) -> Bool[Array, " y"]:
+    """Which of y = [x; u] are the inputs chosen, or states that are one of them in the past."""
     d, y = M.shape[-2:]
     rows = M.reshape(-1, d, y)[0]
     past = np.where((rows != 0).sum(1) == 1, rows.argmax(1), -1)
-    declared = np.append(np.zeros(d, bool), limits.finite)
+    found = np.append(np.zeros(d, bool), chosen)
     for _ in range(d):
-        declared[:d] |= (past >= 0) & (rows.max(1) == 1) & declared[past]
-    return declared
+        found[:d] |= (past >= 0) & (rows.max(1) == 1) & found[past]
+    return found
 
 
 def run_range(
