@@ -231,12 +231,12 @@ def test_inputs_beyond_the_logs_count_at_what_they_may_cost(unit: float) -> None
     for context, run in _runs(unit):
         decoder.update(context, run)
     assert decoder.logged is not None
-    most = FARTHER * np.abs([decoder.logged.low[2], decoder.logged.high[2]]).max()
+    most = np.abs([decoder.logged.low[2], decoder.logged.high[2]]).max()
     for share, verdict in ((1.2, "trust"), (1.35, "trust"), (2.5, "caution")):
         # of the largest input logged: the first that is asked for
         start = unit * START
         asked = certify(decoder, CONTEXT, COST, start, bounds=False).policy(0, start)
-        start = start * share * most / FARTHER / abs(asked[0])
+        start = start * share * most / abs(asked[0])
         one, held, declared = (
             certify(decoder, CONTEXT, COST, start, bounds=False, input_bounds=limits)
             for limits in (None, (-most, most), (-1e3 * most, 1e3 * most))

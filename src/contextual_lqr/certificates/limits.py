@@ -3,8 +3,8 @@
 A controller u = K x is linear, and its cost is that of a linear loop: what is said about a run that
 meets a limit of an input is not to be trusted, nor one far beyond the states or inputs that were
 logged, since nothing shows that machines are linear there. An input beyond what was logged may
-matter little, though: if it acted no more than the largest that is believed, the run would cost
-more by so much, and that counts (`saturation.py`). Along the run x' = M [x; u] + w, u has the mean
+matter little, though: what the run would cost more if inputs acted no more than the largest logged
+(1.5 times that, of machines with data of their own) is counted (`saturation.py`). Along the run x' = M [x; u] + w, u has the mean
 K x̄, and a variance that the noise alone makes: the moments of a run that starts at 0.
 """
 
@@ -113,9 +113,13 @@ def beyond_logged(
 def believed_limits(
     logged: Logged, names: Sequence[str], own: bool, declared: Bool[Array, " m"]
 ) -> InputLimits:
-    """The largest inputs that are believed to act as they did in the logs; any that is declared."""
+    """The largest inputs that are believed to act as they did in the logs; any that is declared.
+
+    Of machines never seen, those logged: to clip at more than these, where actuators may end, would
+    say too little of runs that ask for much more.
+    """
     most = np.maximum(np.abs(logged.low), np.abs(logged.high))[-len(names) :]
-    most = np.where(declared, np.inf, (OWN_FARTHER if own else FARTHER) * most)
+    most = np.where(declared, np.inf, (OWN_FARTHER if own else 1.0) * most)
     return InputLimits(dict(zip(names, zip(-most, most, strict=True), strict=True)), len(names))
 
 
