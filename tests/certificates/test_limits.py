@@ -22,7 +22,6 @@ from contextual_lqr import (
 )
 from contextual_lqr.certificates.limits import (
     DEVIATIONS,
-    FARTHER,
     InputLimits,
     of_inputs,
     run_range,

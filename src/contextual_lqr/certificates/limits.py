@@ -4,8 +4,10 @@ A controller u = K x is linear, and its cost is that of a linear loop: what is s
 meets a limit of an input is not to be trusted, nor one far beyond the states or inputs that were
 logged, since nothing shows that machines are linear there. An input beyond what was logged may
 matter little, though: what the run would cost more if inputs acted no more than the largest logged
-(1.5 times that, of machines with data of their own) is counted (`saturation.py`). Along the run x' = M [x; u] + w, u has the mean
-K x̄, and a variance that the noise alone makes: the moments of a run that starts at 0.
+(1.5 times that, of machines with data of their own) is counted (`saturation.py`).
+
+Along the run x' = M [x; u] + w, u has the mean K x̄, and a variance that the noise alone makes: the
+moments of a run that starts at 0.
 """
 
 from __future__ import annotations
