@@ -280,7 +280,7 @@ class _Backtest:
     def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
         """Which would have been trusted: small claims, near what was logged, loops that decay."""
         claims = factor * one.claimed
-        found = np.asarray((claims <= most) & one.near[1])
+        found = np.asarray((claims <= most) & one.near[int(one.own)])
         if in_the_long_run(self.findings, self.cost) or deceived(self.population):
             return np.zeros_like(found)
         for i in np.flatnonzero(found).tolist():
@@ -293,7 +293,7 @@ class _Backtest:
         return found
 
     def _clipped(self, one: _Tried, i: int, drawn: LinearSystem) -> float:
-        """What it may cost machine i that its inputs go beyond what was logged, as in `certify`."""
+        """What it may cost machine i that its inputs go beyond the logs, as in `certify`."""
         assert self.logged is not None  # else nothing is beyond it
         M, m = np.concatenate((drawn.A, drawn.B), -1).mean(0), drawn.B.shape[-1]
         gains = over_steps(M[None], gains_of(one.policy)[i : i + 1], self.cost)[1][0]
@@ -301,7 +301,7 @@ class _Backtest:
         if isinstance(cost, StationaryCost):
             cost = cost.over(len(gains) + 1)
         names = [str(k) for k in range(m)]
-        limits = believed_limits(self.logged, names, one.own, np.zeros(m, bool))
+        limits = believed_limits(self.logged, names, np.zeros(m, bool))
         seen, rng = foreseen(drawn, self.preview), np.random.default_rng(4)
         policy = LinearPolicy(gains)
         return saturation(policy, seen, cost, self.start, limits, QUANTILE, rng).excess

@@ -338,7 +338,7 @@ class CertificationTask:
     ) -> tuple[list[str], Float[Array, " n"]]:
         """What of each run is too far beyond the logs, and what inputs that are may add.
 
-        A machine may still be trusted if that is little.
+        A machine with data of its own may still be trusted if that is little.
         """
         added, m, logged = np.zeros(len(gains)), gains.shape[2], self.decoder.logged
         if logged is None:
@@ -347,9 +347,9 @@ class CertificationTask:
         given, any_input = of_inputs(M, declared), of_inputs(M, np.ones(m, bool))
         said = beyond_logged(logged, run, seen, self.names, m, given)
         states = beyond_logged(logged, run, seen, self.names, m, any_input)
-        for i in np.flatnonzero(excess <= TRUSTED_EXCESS).tolist():
+        limits = believed_limits(logged, self.names[-m:], declared)
+        for i in np.flatnonzero(seen & (excess <= TRUSTED_EXCESS)).tolist():
             if said[i] and not states[i]:
-                limits = believed_limits(logged, self.names[-m:], bool(seen[i]), declared)
                 met = self._clipped(belief[i], gains[i], limits).excess
                 if excess[i] + met <= TRUSTED_EXCESS:
                     said[i], added[i] = "", met

@@ -2,9 +2,9 @@
 
 A controller u = K x is linear, and its cost is that of a linear loop: what is said about a run that
 meets a limit of an input is not to be trusted, nor one far beyond the states or inputs that were
-logged, since nothing shows that machines are linear there. An input beyond what was logged may
-matter little, though: what the run would cost more if inputs acted no more than the largest logged
-(1.5 times that, of machines with data of their own) is counted (`saturation.py`).
+logged, since nothing shows that machines are linear there. Inputs of a machine with data of its own
+may still go farther where that matters little: what the run would cost more if they acted no more
+than 1.4 times the largest logged counts like any other excess (`saturation.py`).
 
 Along the run x' = M [x; u] + w, u has the mean K x̄, and a variance that the noise alone makes: the
 moments of a run that starts at 0.
@@ -30,7 +30,7 @@ InputBounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 DEVIATIONS = 2.0  # standard deviations about the mean that a limit must leave room for
 # Times the largest logged, up to which machines are believed to be linear: those never seen, and
 # those with data of their own, which have been tried one by one.
-FARTHER, OWN_FARTHER = 1.25, 1.5
+FARTHER, OWN_FARTHER = 1.25, 1.4
 LOGGED = "times what was logged"
 _ROUNDING = 1e-9  # relative: what an input at its very limit may be beyond it
 
@@ -113,15 +113,15 @@ def beyond_logged(
 
 
 def believed_limits(
-    logged: Logged, names: Sequence[str], own: bool, declared: Bool[Array, " m"]
+    logged: Logged, names: Sequence[str], declared: Bool[Array, " m"]
 ) -> InputLimits:
-    """The largest inputs that are believed to act as they did in the logs; any that is declared.
+    """The largest inputs that a machine with data of its own is believed to obey, or any declared.
 
-    Of machines never seen, those logged: to clip at more than these, where actuators may end, would
-    say too little of runs that ask for much more.
+    Not for machines never seen: of these, an actuator that ends below the largest input logged may
+    have escaped the tests of the model, and runs that ask for much more would be trusted wrongly.
     """
     most = np.maximum(np.abs(logged.low), np.abs(logged.high))[-len(names) :]
-    most = np.where(declared, np.inf, (OWN_FARTHER if own else 1.0) * most)
+    most = np.where(declared, np.inf, OWN_FARTHER * most)
     return InputLimits(dict(zip(names, zip(-most, most, strict=True), strict=True)), len(names))
 
 
