@@ -1,4 +1,4 @@
-"""The campaigns of tests/fuzz at full size; writes docs/measured/what-was-tried.md.
+"""The campaigns of tests/fuzz at full size; writes a section of docs/measured/accuracy.md.
 
     python benchmarks/mishaps.py               # all of them, about an hour
     python benchmarks/mishaps.py damage kills  # some
@@ -92,11 +92,11 @@ def main(names: list[str]) -> None:
     for name in names or CAMPAIGNS:
         row = CAMPAIGNS[name].row(name)
         print(row, end="", flush=True)
-        written = read_section("what-was-tried", "campaigns").splitlines(keepends=True)
+        written = read_section("accuracy", "campaigns").splitlines(keepends=True)
         rows = {line.split(" | ")[0].strip("| "): line for line in written}
         rows[name] = row
         table = "".join(rows[one] for one in CAMPAIGNS if one in rows)
-        write_section("what-was-tried", "campaigns", f"\n{HEAD}{table}")
+        write_section("accuracy", "campaigns", f"\n{HEAD}{table}")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
     python benchmarks/study.py kills | clients | growth | regret | all  [--write]
 
-With --write, the section of docs/measured/study.md is written.
+With --write, the section of docs/measured/scale.md is written.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def kills(count: int = KILLS) -> str:
 
 def kills_section(rows: str) -> str:
     """Its text."""
-    return f"""# Kill -9
+    return f"""## Kill -9
 
 Written by `benchmarks/study.py kills` (seeds 5 and 6): three clients ask and tell without a
 pause, and at random moments one of them is killed with -9 and another takes its place; every
@@ -77,7 +77,7 @@ def clients(count: int = CLIENTS, episodes: int = EPISODES) -> str:
 
 def clients_section(rows: str, count: int, episodes: int) -> str:
     """Its text."""
-    return f"""# Many clients at once
+    return f"""## Many clients at once
 
 Written by `benchmarks/study.py clients`: {count} processes on two cores, each with a study of its
 own on one store, or at one service of it, {episodes} episodes each (a chain of two carts: 4
@@ -102,7 +102,7 @@ def growth(counts: tuple[int, ...] = (1000, 30_000, 1_000_000)) -> str:
 
 def growth_section(table: str) -> str:
     """Its text."""
-    return f"""# A million episodes
+    return f"""## A million episodes
 
 Written by `benchmarks/study.py growth`: logs in SQLite written in bulk, with a snapshot that is
 255 episodes behind, as far as one may be; then a new process opens the study, which folds these,
@@ -122,7 +122,7 @@ def regret(seeds: range = SEEDS) -> str:
 
 def regret_section(table: str, seeds: range) -> str:
     """Its text."""
-    return f"""# What playing at once costs
+    return f"""## What playing at once costs
 
 Written by `benchmarks/study.py regret`, seeds {seeds[0]} to {seeds[-1]}: fifty machines, an
 episode each, the same masses in the same order. One after the other, each is told before the next
@@ -149,10 +149,10 @@ if __name__ == "__main__":
     }
     if "--write" in sys.argv:
         if "kills" in found:
-            write_section("study", "kills", found["kills"])
+            write_section("scale", "kills", found["kills"])
         if "clients" in found:
-            write_section("study", "clients", found["clients"])
+            write_section("scale", "clients", found["clients"])
         if "growth" in found:
-            write_section("study", "study-growth", found["growth"])
+            write_section("scale", "study-growth", found["growth"])
         if "regret" in found:
-            write_section("study", "regret", found["regret"])
+            write_section("scale", "regret", found["regret"])

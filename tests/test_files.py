@@ -108,7 +108,7 @@ def test_what_is_cut_lengthened_or_another_file_is_refused(tmp_path: Path) -> No
         with pytest.raises(FormatError, match=r"not a test file"):
             load_arrays(file, "test", 3)
     save_file({"data": np.eye(2)}, file, {"format": "contextual-lqr test", "version": "1"})
-    with pytest.raises(FormatError, match=r"a release before 0.2.*make it anew from its logs"):
+    with pytest.raises(FormatError, match=r"a release before 0.2.*create it again from its logs"):
         load_arrays(file, "test", 3)
     save(file)
     with pytest.raises(FormatError, match="not a decoder file, but a test file"):
@@ -343,7 +343,7 @@ def test_a_lock_is_waited_for_and_ends_with_its_process(tmp_path: Path) -> None:
     ready = multiprocessing.get_context("fork").Event()
     one = forked(_holds, str(file), ready)
     assert ready.wait(30)
-    with pytest.raises(InputError, match=r"another process is at work on .*file: try again"):
+    with pytest.raises(InputError, match=r"another process is using .*file: try again"):
         locked(file, 0.05).__enter__()
     one.kill()
     one.join()

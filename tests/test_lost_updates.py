@@ -83,7 +83,7 @@ def test_whoever_cannot_wait_is_told(
     with files.locked("all.decoder"), pytest.raises(SystemExit) as end:
         cli.main(["fit", "fleet.toml", "0.csv", "--into", "all.decoder"])
     assert end.value.code == 2
-    said = "another process is at work on all.decoder: try again when it has finished"
+    said = "another process is using all.decoder: try again when it has finished"
     assert capsys.readouterr().err == f"error: {said}\n"
     assert (folder / "all.decoder").read_bytes() == before
 
@@ -110,8 +110,8 @@ def test_the_second_of_two_agents_on_one_file_is_refused(tmp_path: Path) -> None
         one.join()
     said = sorted((tmp_path / f"{i}.txt").read_text() for i in (1, 2))
     assert said == [
-        f"{file} has been changed by another process since it was read, and is left as it is: read "
-        "it again, and repeat what you add to it",
+        f"{file} has been changed by another process since it was read, and was not overwritten: "
+        "read it again, and repeat your change",
         "saved",
     ]
     assert Agent.load(file).decoder.episodes == 1

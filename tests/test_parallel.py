@@ -56,7 +56,7 @@ class Told:
 def seconds_until_lost(told: Told) -> float:
     told.look(30)
     told.silent, began = True, told.now
-    with pytest.raises(WorkersLostError, match="nothing has been heard of the worker one"):
+    with pytest.raises(WorkersLostError, match="nothing has been heard from the worker one"):
         told.look(1000)
     return told.now - began
 
@@ -163,7 +163,7 @@ def test_workers_that_freeze_or_die_are_not_waited_for(
     monkeypatch.setattr(waiting, "crowding", lambda: 20.0)
     frozen = dask.workers[0]
     (name,) = [its for its, pid in pids(dask).items() if pid == frozen.pid]
-    silent = f"nothing has been heard of the worker {name} for 2 seconds: is it frozen? Stop it"
+    silent = f"nothing has been heard from the worker {name} for 2 seconds: is it frozen? Stop it"
     assert lost_when(dask, lambda: frozen.send_signal(signal.SIGSTOP)).startswith(silent)
     # It is frozen still when another command comes along.
     assert lost_when(dask, lambda: None).startswith(silent)

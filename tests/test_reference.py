@@ -12,9 +12,15 @@ MODULES = ["contextual_lqr", *(f"contextual_lqr.{name}" for name in ("fleets", "
 
 
 def listed(module: str) -> list[str]:
-    """The names on the page of a module, `::: module.name` each, in order."""
-    page = (PAGES / f"{module.split('.')[-1]}.md").read_text(encoding="utf-8")
-    return [path.split(".")[-1] for path in re.findall(r"^::: (\S+)$", page, re.MULTILINE)]
+    """The names of a module on its page, `::: module.name` each, in order."""
+    paths = directives("contextual_lqr" if module == "contextual_lqr" else "modules")
+    return [path.split(".")[-1] for path in paths if path.startswith(f"{module}.")]
+
+
+def directives(page: str) -> list[str]:
+    """What follows `:::` on a page, in order."""
+    text = (PAGES / f"{page}.md").read_text(encoding="utf-8")
+    return re.findall(r"^::: (\S+)$", text, re.MULTILINE)
 
 
 @pytest.mark.parametrize("module", MODULES)
@@ -30,6 +36,12 @@ def test_every_function_and_class_of_the_theory_is_listed_once() -> None:
         if not name.startswith("_") and inspect.getmodule(value) is theory
     ]
     assert sorted(listed("contextual_lqr.theory")) == sorted(public)
+
+
+def test_no_page_lists_names_of_other_modules() -> None:
+    assert {page.stem for page in PAGES.glob("*.md")} == {"contextual_lqr", "modules"}
+    known = {*MODULES[1:], "contextual_lqr.theory"}
+    assert {".".join(path.split(".")[:2]) for path in directives("modules")} == known
 
 
 def test_the_walks_of_contributing_name_files_that_exist_a_dozen_at_most() -> None:

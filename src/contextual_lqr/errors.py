@@ -9,7 +9,7 @@ class ContextualLQRError(Exception):
 
 
 class InputError(ContextualLQRError, ValueError):
-    """A value given by the caller is not usable; nothing was changed by the call."""
+    """An argument cannot be used; the call changed nothing."""
 
 
 class ContextError(InputError):
@@ -17,7 +17,7 @@ class ContextError(InputError):
 
 
 class FormatError(InputError):
-    """A file or description is truncated, damaged, or of a format we do not read."""
+    """A file or description is truncated, damaged, or in a format that we do not read."""
 
 
 class OwnRuleError(InputError):

@@ -126,8 +126,8 @@ def atomic_write(path: Name, content: bytes, *, since: str | None = None) -> Non
     with nullcontext() if since is None else locked(path):
         if since is not None and stamp(path) != since:
             raise InputError(
-                f"{path} has been changed by another process since it was read, and is left as "
-                "it is: read it again, and repeat what you add to it"
+                f"{path} has been changed by another process since it was read, and was not "
+                "overwritten: read it again, and repeat your change"
             )
         with reporting("write", path):
             beside, file = open_beside(path)
@@ -242,9 +242,7 @@ def locked(path: Name, patience: float | None = None) -> Iterator[None]:
         lock = target.with_name(f"{_OURS}{_digest(os.fsencode(target.name))[:32]}.lock")
         while (held := _hold(lock)) is None:
             if time.monotonic() > deadline:
-                raise InputError(
-                    f"another process is at work on {path}: try again when it has finished"
-                )
+                raise InputError(f"another process is using {path}: try again when it has finished")
             time.sleep(0.01)
     try:
         yield
@@ -330,15 +328,15 @@ def unpacked(
         metadata = json.loads(content[8 : 8 + length]).get("__metadata__", {})
         if metadata.get("format") == f"contextual-lqr {kind}":
             raise FormatError(
-                f"{path} was written by a release before 0.2, whose files had no checksum: make "
-                "it anew from its logs or episodes, or read it with that release"
+                f"{path} was written by a release before 0.2, whose files had no checksum: "
+                "create it again from its logs or episodes, or read it with that release"
             )
         if _ABOUT not in metadata:
             raise FormatError(f"{path} is not a {kind} file")
         about = json.loads(metadata[_ABOUT])
         checksum, its, state = about["checksum"], about["version"], about["state"]
         if checksum != _digest(content.replace(checksum.encode(), _UNSEALED.encode(), 1)):
-            raise FormatError(f"{path} is damaged: its checksum does not fit its content")
+            raise FormatError(f"{path} is damaged: its checksum does not match its content")
         if about["kind"] != kind:
             raise FormatError(f"{path} is not a {kind} file, but a {about['kind']} file")
         if its != version:

@@ -146,7 +146,7 @@ def estimated_regularity(
     """
     require_probability("delta", delta)
     given = decoder.regularisation
-    require(given, "the constants have a λ in them: give the decoder one, Decoder(map, λ)")
+    require(given, "the constants depend on λ: give the decoder one, Decoder(map, λ)")
     assert given is not None
     noise = decoder.noise_estimate
     found = regularity(
@@ -271,7 +271,7 @@ def regret_bound(constants: Regularity, episodes: float, delta: float) -> Regret
 
 
 def suboptimality_bound(constants: Regularity, episodes: float, delta: float) -> float:
-    """Theorem main: what a machine never seen costs too much, at most, with probability 1-δ.
+    """Theorem main: the most that an unseen machine costs too much, with probability 1-δ.
 
     Regret(K)/K at δ/2, and two martingales over the contexts: 2 H c_q c_x² √(2 log(8/δ) / K). It
     is for the optimistic decoder of the new context, in a set drawn from the K (correction 16).

@@ -399,7 +399,7 @@ REFUSED: dict[str, tuple[Any, Any, str]] = {
     "no mapping": (3.0, GOOD[1], "a context must be a mapping"),
     "nan context": ({"gain": math.nan}, GOOD[1], "'gain' is nan, which is not finite"),
     "outside": ({"gain": -1.0}, GOOD[1], r"'gain' is -1.0, outside its bounds"),
-    "one state": ({"gain": 1.0}, SHORT, "states holds one state only"),
+    "one state": ({"gain": 1.0}, SHORT, "states holds only one state"),
     "a batch": ({"gain": 1.0}, Trajectory(np.ones((3, 4, 2)), np.ones((3, 3, 1))), "of shape"),
     "overflow": ({"gain": 1e200}, Trajectory([[1e200, 0], [1, 1]], [[0]]), "states.* overflow"),
 }

@@ -302,7 +302,7 @@ def test_what_is_for_linear_machines_is_refused() -> None:
     ):
         with pytest.raises(InputError, match="is for linear machines"):
             wrong()
-    with pytest.raises(InputError, match="is not linear, and has no A and B"):
+    with pytest.raises(InputError, match="is nonlinear, and has no A and B"):
         _ = decoder.machine(contexts[0]).system
     with pytest.raises(InputError, match=r"states must be \(..., 2\) and inputs \(..., 1\)"):
         taught(clqr.FeatureContext(["1"]), [{}] * 6, played).predict({}, [1.0], [1.0])

@@ -98,7 +98,7 @@ def test_what_is_refused(decoder: Decoder) -> None:
     with pytest.raises(InputError, match="a range low < high"):
         gain_schedule(decoder, {"mass": (3.0, 1.0), "drag": 0.5}, COST, START)
     ranges = {"mass": (0.6, 4.8), "drag": 0.5}
-    with pytest.raises(InputError, match="take more than 4 points"):
+    with pytest.raises(InputError, match="takes more than 4 points"):
         gain_schedule(decoder, ranges, COST, START, tolerance=1e-5, most=4, **LOOSE)
     for option, value in (("draws", 10**400), ("draws", 2.5), ("bounds", np.array([]))):
         with pytest.raises(InputError, match=f"{option} must be"):

@@ -1,4 +1,4 @@
-"""What the data have hardly moved is named, and nothing that leans on it is trusted."""
+"""What the data hardly excite is named, and nothing that leans on it is trusted."""
 
 from typing import Any
 
@@ -30,7 +30,7 @@ def learnt(pushes: float, size: float = 1.0, **options: Any) -> Decoder:
 def test_an_input_that_stood_still_is_named(options: dict[str, Any]) -> None:
     found = certify(learnt(0.0, **options), {"mass": 1.7}, COST, [1.0, 0.0], bounds=False)
     assert found.verdict != "trust"
-    assert "the data have hardly moved input 1; " in found.reason
+    assert "the data hardly excite input 1; " in found.reason
 
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
@@ -39,5 +39,5 @@ def test_hardly_is_in_natural_sizes(size: float) -> None:
     for pushes, named in ((1e-4, True), (1.0, False)):
         decoder = learnt(pushes, size, scales=[1.0, 1.0, size])
         found = certify(decoder, {"mass": 1.7}, cost, [1.0, 0.0], bounds=False)
-        assert ("hardly moved input 1" in found.reason) == named
+        assert ("hardly excite input 1" in found.reason) == named
         assert (found.verdict == "trust") != named

@@ -20,7 +20,13 @@ from contextual_lqr import (
     certify_many,
     simulate,
 )
-from contextual_lqr.certificates.limits import DEVIATIONS, InputLimits, run_range, with_limits
+from contextual_lqr.certificates.limits import (
+    DEVIATIONS,
+    OWN_FARTHER,
+    InputLimits,
+    of_inputs,
+    run_range,
+)
 from deviating_fleet import learnt
 
 COST = QuadraticCost(np.repeat(np.eye(2)[None], 20, 0), np.full((19, 1, 1), 0.05))
@@ -139,20 +145,17 @@ def test_a_state_that_is_an_input_of_the_past_has_its_limits() -> None:
     """The state: a place, the input before, the one before that; of two inputs one has limits."""
     M = np.array([[0.9, 0.1, 0, 0.2, 0.1], [0, 0, 0, 1, 0], [0, 1, 0, 0, 0]])
     limits = InputLimits(([-1.0, -np.inf], [1.0, 2.0]), 2)
-    assert with_limits(M[None], None) is None
-    declared = with_limits(M[None], limits)
-    assert declared is not None
-    assert declared.tolist() == [False, True, True, True, False]
+    assert of_inputs(M[None], limits.finite).tolist() == [False, True, True, True, False]
 
 
 def test_a_machine_with_data_of_its_own_may_go_farther(decoder: Decoder) -> None:
-    """By half of what was logged; one never seen by a quarter. The backtest says the same."""
+    """By 0.4 of what was logged; one never seen by a quarter. The backtest says the same."""
     context = {"inertia": 2.0}
     assert decoder.logged is not None
     size = np.maximum(-decoder.logged.low, decoder.logged.high)[:2]
     for times, verdicts in (
         (1.2, ["trust"] * 2),
-        (1.4, ["caution", "trust"]),
+        (1.35, ["caution", "trust"]),
         (1.6, ["caution"] * 2),
     ):
         start = np.array([times * size[0], 0.0])
@@ -219,3 +222,33 @@ def test_a_pendulum_logged_near_its_rest_is_not_trusted_far_from_it(unit: float)
 def test_bounds_that_are_none_are_refused(bounds: Any, said: str) -> None:
     with pytest.raises(InputError, match=said):
         InputLimits(bounds, 1)
+
+
+@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e12])
+def test_inputs_of_a_known_machine_beyond_the_logs_count_at_what_they_may_cost(unit: float) -> None:
+    """Where it matters little that they may act less than asked for, it is trusted."""
+    decoder = Decoder(deviating_fleet.context_map(), deviations="estimated")
+    for i, (context, run) in enumerate(_runs(unit)):
+        decoder.update(context, run, machine=f"m{i // 4}")
+    context = deviating_fleet.contexts(12)[5]
+    assert decoder.logged is not None
+    most = np.abs([decoder.logged.low[2], decoder.logged.high[2]]).max()
+    for share, verdict in ((1.3, "trust"), (1.45, "trust"), (3.0, "caution")):
+        # of the largest input logged: the first that is asked for
+        start = unit * START
+        asked = certify(decoder, context, COST, start, machine="m5", bounds=False).policy(0, start)
+        start = start * share * most / abs(asked[0])
+        held, free, one, never_seen = (
+            certify(decoder, context, COST, start, machine=label, bounds=False, input_bounds=limits)
+            for label, limits in (
+                ("m5", (-OWN_FARTHER * most, OWN_FARTHER * most)),
+                ("m5", (-1e3 * most, 1e3 * most)),
+                ("m5", None),
+                (None, None),
+            )
+        )
+        assert (one.verdict, never_seen.verdict) == (verdict, "caution")
+        assert (held.likely_excess <= 0.02) == (verdict == "trust")
+        if share == 1.45:  # what clipping costs is in the claim
+            assert one.likely_excess == pytest.approx(held.likely_excess, rel=1e-9)
+            assert one.likely_excess > free.likely_excess

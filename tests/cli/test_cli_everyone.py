@@ -261,16 +261,16 @@ def test_a_missing_file_is_one_sentence_with_a_hint(name: str, command: Any) -> 
         ("fit fleet.toml a.csv -o linked", "cannot write linked: it is one of the files that are"),
         ("fit fleet.toml a*.csv -o linked", "cannot write linked: it is one of the files that are"),
         ("fit fleet.toml a.csv -o described", "described: it is one of the files that are read"),
-        ("fit fleet.toml -o b.csv a.csv", "b.csv is no name for a decoder file: give another"),
-        ("merge a.decoder a.decoder -o b.toml", "b.toml is no name for a decoder file"),
+        ("fit fleet.toml -o b.csv a.csv", "b.csv cannot be a decoder file: give another"),
+        ("merge a.decoder a.decoder -o b.toml", "b.toml cannot be a decoder file"),
         ("design a.decoder --context mass=2 --csv -o a.decoder", "a.decoder: it is one of the"),
         ("design a.decoder --contexts machines.csv -o machines.csv", "machines.csv: it is one of"),
         ("fit fleet.toml fifos -o b.decoder", "cannot read fifos/a.csv: it is a FIFO, not a"),
         ("fit fleet.toml fifos/*.csv -o x", "cannot read fifos/a.csv: it is a FIFO, not a"),
         ("fit fleet.toml a.csv -o x --cluster tls://127.0.0.1:9", "give --tls-ca, --tls-cert and"),
         ("verify --cluster tls://127.0.0.1:9", "give --tls-ca, --tls-cert and --tls-key"),
-        ("reproduce --tls-key a.csv", "certificates are for a --cluster tls://host:8786"),
-        ("verify --tls-ca a.csv", "certificates are for a --cluster tls://host:8786"),
+        ("reproduce --tls-key a.csv", "certificates are only for --cluster tls://host:8786"),
+        ("verify --tls-ca a.csv", "certificates are only for --cluster tls://host:8786"),
     ],
 )
 def test_a_mistake_is_one_sentence(arguments: str, said: str, command: Any) -> None:
@@ -354,7 +354,7 @@ def test_a_fault_of_ours_is_a_sentence_and_on_request_a_traceback(
     monkeypatch.setattr(module, "say", fail)
     code, text, said = command("info")
     assert (code, text) == (1, "")
-    assert said.startswith("error: this is a fault of the program, not yours (ZeroDivisionError:")
+    assert said.startswith("error: this is a bug in the program (ZeroDivisionError:")
     monkeypatch.setenv("CONTEXTUAL_LQR_TRACEBACK", "1")
     with pytest.raises(ZeroDivisionError):
         command("info")

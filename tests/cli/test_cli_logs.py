@@ -66,7 +66,7 @@ def test_new_writes_what_check_accepts_and_overwrites_nothing(
 ) -> None:
     assert command("new", "mine.toml") == command("check", "mine.toml") == 0
     Path("mine.toml").write_text("precious")
-    assert "exists already" in refused(["new", "mine.toml"], capsys)
+    assert "already exists" in refused(["new", "mine.toml"], capsys)
     assert Path("mine.toml").read_text() == "precious"
 
 
@@ -213,7 +213,7 @@ def test_what_was_learnt_is_not_learnt_again(
     ):
         said = refused(again.split(), capsys)
         assert "both have learnt from the same data" in said
-        assert "if that is meant, allow repeats" in said
+        assert "if you want that, allow repeats" in said
         assert Path("a.decoder").read_bytes() == once
         assert not Path("c.decoder").exists()
     again = "fit fleet.toml copy.csv --into a.decoder --allow-repeats -o twice.decoder"

@@ -31,7 +31,7 @@ def call(
         assert found == code, said.err
         return said.err if code else said.out
 
-    assert "is begun" in run("create fleet.db fleet.toml")
+    assert "is started" in run("create fleet.db fleet.toml")
     return run
 
 
@@ -67,7 +67,7 @@ def test_a_machine_asks_plays_and_tells_and_another_study_takes_it_over(call: An
     with Study.open("sqlite:///fleet.db") as one, Study.open("sqlite:///copy.db") as other:
         ours, its = (agent_bytes(each._learner.agent) for each in (one, other))
     assert ours == its
-    assert "done asks forgotten: 1" in call("compact fleet.db")
+    assert "finished asks dropped: 1" in call("compact fleet.db")
     text = call("ask fleet.db --context mass=2 --start position=2,velocity=0 --machine M-1")
     assert "u = K x + dither" in text
     assert "and 24 more steps" in text
@@ -82,7 +82,7 @@ def test_a_machine_asks_plays_and_tells_and_another_study_takes_it_over(call: An
         ("ask fleet.db --context mass=2 --lease -1", "for --lease. Must be > 0"),
         ("ask fleet.toml --context mass=2", "file is not a database"),
         ("tell fleet.db fleet.csv --context mass=2", "lacks the column 'velocity', 'force'"),
-        ("tell fleet.db holes.csv --context mass=2", "row 2 of 'force' is no finite number"),
+        ("tell fleet.db holes.csv --context mass=2", "row 2 of 'force' is not a finite number"),
         ("tell fleet.db short.csv --context mass=2", "has 1 rows, but an episode has at least two"),
         ("tell fleet.db odd.json --context mass=2", "odd.json is not JSON"),
         ("tell fleet.db list.json --context mass=2", 'must be JSON as {"states"'),
@@ -112,6 +112,6 @@ def test_a_key_that_is_taken(call: Any) -> None:
     with Study.open("sqlite:///fleet.db") as study:
         study.tell({"mass": 1.0}, Trajectory([[1, 0], [1, 1]], [[1]]), key="run")
     Path("good.json").write_text(json.dumps({"states": [[1, 2], [2, 3]], "inputs": [[1]]}))
-    assert "the key 'run' is that of episode 1" in call(
+    assert "the key 'run' belongs to episode 1" in call(
         "tell fleet.db good.json --context mass=1 --key run", 2
     )

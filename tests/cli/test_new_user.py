@@ -92,7 +92,7 @@ def test_a_position_alone_is_an_output(folder: Path, capsys: pytest.CaptureFixtu
     assert command("check", "fleet.toml", "log.csv") == 0
     said = capsys.readouterr().out.splitlines()
     assert said[0] == (
-        "outputs   position; history as many as the logs ask for, delay found in the logs"
+        "outputs   position; history as many as the logs need, delay found in the logs"
     )
     assert max(map(len, said)) <= 80
     assert len(said) <= 24

@@ -122,7 +122,7 @@ def test_simulate_for_a_label(fleet: Path, capsys: pytest.CaptureFixture[str]) -
         ({"machine": ""}, "no data of a machine ''"),
         (
             {"machine": "cart 3", "context": ["mass=2"]},
-            f"no data of 'cart 3' with this context: its data are of mass {MASSES[3]:g}",
+            f"no data of 'cart 3' with this context: its data are from mass {MASSES[3]:g}",
         ),
         (
             {"machine": "loaded"},

@@ -122,5 +122,5 @@ def test_simulate_plays_the_path(
 
 def test_what_is_for_one_gain_is_refused(fleet: Path, tmp_path: Path) -> None:
     for name in ("a.c", "a.json"):
-        with pytest.raises(clqr.InputError, match="each start has a path and gains of its own"):
+        with pytest.raises(clqr.InputError, match="each start has its own path and gains"):
             app(["export", str(fleet), "-o", str(tmp_path / name)], result_action="return_value")

@@ -52,7 +52,7 @@ def test_a_faulty_context_is_told_all_its_faults(context: Any, complaint: str) -
     [
         ({"mass": [1.0, 2.0]}, "'length' is missing"),
         ({"mass": [1.0], "length": [1.0], "x": [1.0]}, "'x' is unknown"),
-        ({"mass": [1.0], "length": [1.0, 2.0]}, "one length, but mass has 1, length has 2"),
+        ({"mass": [1.0], "length": [1.0, 2.0]}, "the same length, but mass has 1, length has 2"),
         ({"mass": 1.0, "length": 1.0}, "values of 'mass' must be a one-dimensional array"),
         ({"mass": [[1.0]], "length": [1.0]}, "values of 'mass' must be a one-dimensional array"),
         ({"mass": [[1.0], 2.0], "length": [1.0]}, "'mass' must be a one-dimensional array"),
@@ -201,7 +201,7 @@ def test_bad_bounds_are_refused(bounds: Any, complaint: str) -> None:
         ({"a": None}, "a feature must be an expression or a function"),
         ({3: "1"}, "a feature must be"),
         (["1", " 1"], "two features are named '1'"),
-        ([lambda c: 1, lambda c: 2], "two features are named '<lambda>': name them apart"),
+        ([lambda c: 1, lambda c: 2], "two features are named '<lambda>': name them in a mapping"),
         (["1/mas"], "the features use mas, but bounds declares mass, length"),
         (["1/(mass"], "cannot be read at column"),
     ],

@@ -75,7 +75,7 @@ WRONG = {  # what is replaced, by what, and what is said
     "a reserved name": (FORCE, 'pi = { unit = "N"', "expressions"),
     "a name used twice": (FORCE, 'velocity = { unit = "N"', "already"),
     "a name of the logs": (FORCE, 'step = { unit = "N"', "already"),
-    "no name": (FORCE, '"a b" = { unit = "N"', "no name"),
+    "no name": (FORCE, '"a b" = { unit = "N"', "is not a name"),
     "a target without a constant": (R, TARGET, "always 1"),
     "a wrong kind": ('kind = "features"', 'kind = "splines"', "must be"),
     "features for blocks": ('kind = "features"', 'kind = "block"', "needs C"),
@@ -83,8 +83,8 @@ WRONG = {  # what is replaced, by what, and what is said
     "a known equation that is none": (EQUATION, "true", "must be an equation as text"),
     "an integer of 400 digits": (NOISE, f"noise_level = {'9' * 400}", "finite number"),
     "a start of 400 digits": (START, f"start = [{'9' * 400}, 0]", "start of position must be"),
-    "a noise whose square overflows": (NOISE, "noise_level = 1e200", "its square"),
-    "a noise whose square vanishes": (NOISE, "noise_level = 1e-200", "its square"),
+    "a noise whose square overflows": (NOISE, "noise_level = 1e200", "whose square"),
+    "a noise whose square vanishes": (NOISE, "noise_level = 1e-200", "whose square"),
     "a horizon of 10¹²": (HORIZON, "horizon = 1000000000000", "at most 1,000,000"),
     "a truth value as horizon": (HORIZON, "horizon = true", "whole number"),
     "a date as noise": (NOISE, "noise_level = 2020-01-01", "finite number"),
@@ -172,7 +172,7 @@ def test_a_nominal_machine_and_known_entries() -> None:
 
 
 WRONG_PRIOR = {
-    "no size": (NOMINAL, POSITION, "the typical size of position too: say its scale"),
+    "no size": (NOMINAL, POSITION, "the typical size of position too: give its scale"),
     "a scale of nothing": (NOMINAL, POSITION.replace('"m"', "{ scale = 0 }"), "above 0, not 0"),
     "a matrix of a wrong shape": (
         NOMINAL.replace("[[0.0], [0.05]]", "[[0.0, 0.05]]"),
@@ -187,7 +187,7 @@ WRONG_PRIOR = {
     "an unknown context": (
         NOMINAL.replace("0.1/mass", "0.1/load"),
         "",
-        "load, which is no context",
+        "load, which is not a context",
     ),
     "a missing feature": (NOMINAL.replace("0.1/mass", "mass**2"), "", "a feature is missing"),
     "off by nothing": (NOMINAL.replace("0.2", "0"), "", "off must be a finite number above 0"),

@@ -153,7 +153,7 @@ def test_what_cannot_be_had_together_is_refused(fitted):
     with pytest.raises(clqr.InputError, match="both measured and forecast"):
         fleet.design({"size": 1.0}, measured={"outdoor": 1}, forecast={"outdoor": FORECAST})
     cost = clqr.StationaryCost(task.Q, task.R)
-    with pytest.raises(clqr.InputError, match="a constant gain knows no future"):
+    with pytest.raises(clqr.InputError, match="a constant gain ignores the future"):
         clqr.certify(fleet.decoder, {"size": 1.0}, cost, task.start, forecast={1: FORECAST})
     with pytest.raises(clqr.InputError, match="its next value is learnt"):
         clqr.certify(fleet.decoder, {"size": 1.0}, task.cost, task.start, forecast={2: FORECAST})
@@ -171,7 +171,7 @@ def test_the_command(fitted):
     assert warm != output(*common, "--measured", "outdoor=5")
     for name, columns, said in (
         ("short.csv", {"outdoor": FORECAST[:5]}, "has 5 values"),
-        ("other.csv", {"wind": FORECAST}, "the column 'wind', which is no disturbance"),
+        ("other.csv", {"wind": FORECAST}, "the column 'wind', which is not a disturbance"),
         ("gap.csv", {"outdoor": [*FORECAST[:-1], None]}, "not a finite number"),
     ):
         pl.DataFrame(columns).write_csv(folder / name)

@@ -123,9 +123,9 @@ def test_a_known_row_that_the_logs_contradict_is_not_trusted(tmp_path):
     ("text", "words"),
     [
         ('"exact: velocity"', 'must be written as "exact: velocity integrates"'),
-        ('"exact: speed integrates"', "'speed' cannot be what integrates to it"),
-        ('"exact: position integrates"', "'position' cannot be what integrates to it"),
-        ('"exact: force integrates"', "'force' cannot be what integrates to it"),
+        ('"exact: speed integrates"', "'speed' cannot integrate to it"),
+        ('"exact: position integrates"', "'position' cannot integrate to it"),
+        ('"exact: force integrates"', "'force' cannot integrate to it"),
     ],
 )
 def test_what_is_no_integral_is_refused(text, words):

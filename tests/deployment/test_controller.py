@@ -164,7 +164,10 @@ def test_python_control_agrees() -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"target": {"speed": 1.0}}, "no input can hold speed at 1: the machine is at rest"),
+        (
+            {"target": {"speed": 1.0}},
+            "no input can hold speed at 1: the machine has no equilibrium",
+        ),
         ({"target": [1.0, 2.0]}, "no input can hold angle at 1, speed at 2"),
         ({"target": 1.0}, "target must be 2 numbers, or some by name"),
         ({"target": {"angel": 1.0}}, "there is no state 'angel' that moves; there are angle, sp"),

@@ -176,9 +176,9 @@ def test_rollout_refuses_what_it_cannot_join() -> None:
     agent = small_agent()
     with pytest.raises(InputError, match=r"asked for mass = 1\.5, but says it is 2\.0"):
         rollout(agent, Plain({"mass": 2.0}, takes_options=False), context={"mass": 1.5})
-    with pytest.raises(InputError, match="the agent's map needs mass"):
+    with pytest.raises(InputError, match="the agent needs mass"):
         rollout(agent, Plain({"weight": 2.0}))
-    with pytest.raises(InputError, match="tells no context"):
+    with pytest.raises(InputError, match="reports no context"):
         rollout(agent, gymnasium.make("MountainCarContinuous-v0"))
     with pytest.raises(InputError, match=r"actions are Discrete\(2\)"):
         rollout(agent, gymnasium.make("CartPole-v1"))

@@ -123,7 +123,7 @@ def test_the_features_are_as_good_as_they_are_said_to_be(name: str) -> None:
     [("cart-pole", "step", 8), ("quadrotor", "episode", 15)],
 )
 def test_an_agent_learns_the_fleet(name: str, adapt: Any, episodes: int) -> None:
-    """The claim of docs/fleets-measured.md, small: some episodes, then machines never tried."""
+    """The claim of docs/measured/accuracy.md, small: some episodes, then machines never tried."""
     fleet, rng = FLEETS[name](), np.random.default_rng(8)
     agent, above = fleet.agent(), []
     for _ in range(episodes):
@@ -140,7 +140,7 @@ def test_an_agent_learns_the_fleet(name: str, adapt: Any, episodes: int) -> None
 
 @pytest.mark.parametrize(("name", "later"), [("path-following", 0.9), ("cart-pole", 0.0)])
 def test_certificates_of_machines_never_tried_agree_with_the_truth(name: str, later: float) -> None:
-    """The other claim of docs/fleets-measured.md, small: early, when most are bad, and later."""
+    """The claim of docs/measured/certificates.md, small: early, when most are bad, and later."""
     fleet, rng = FLEETS[name](), np.random.default_rng(14)
     agent, trusted = fleet.agent(), []
     for episodes in (2, 8):

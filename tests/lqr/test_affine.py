@@ -108,7 +108,7 @@ def test_a_hedge_counts_what_is_unknown_of_offsets() -> None:
 
 def test_what_cannot_be_meant_is_refused() -> None:
     system, W = problem(default_rng(7))
-    with pytest.raises(InputError, match="state 1 is said to be constant, but the system moves it"):
+    with pytest.raises(InputError, match="state 1 is declared constant, but the system changes it"):
         solve(system, StationaryCost(W[:5, :5], W[5:, 5:], constant=[0]))
     with pytest.raises(InputError, match="depends on what is constant: give `start`"):
         optimal_cost(system, cost_of(W))

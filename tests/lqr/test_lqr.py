@@ -278,7 +278,7 @@ def test_an_unsolvable_member_is_marked_and_harms_no_other(kind):
 )
 def test_check_names_the_member_and_the_step(kind, at, batch, where):
     p, _, step = unsolvable_at(at, kind, batch)
-    reason = "the value matrix leaves" if kind == "overflow" else r"R \+ BᵀPB is not positive"
+    reason = "the value matrix overflows" if kind == "overflow" else r"R \+ BᵀPB is not positive"
     with pytest.raises(UnsolvableError, match=f"{where}{reason}.* at step {step} of 5$"):
         solve(p.system, p.cost, check=True)
 

@@ -149,9 +149,9 @@ def test_a_key_is_that_of_one_episode(fleet, url) -> None:
             ("states or inputs", {"trajectory": second}),
             ("machine", {"trajectory": first, "machine": "M-2"}),
         ):
-            with pytest.raises(InputError, match=f"'run 1' is that of episode 1, .* {what}: give"):
+            with pytest.raises(InputError, match=f"'run 1' belongs to episode 1, .* {what}: give"):
                 study.tell(plan, key="run 1", **told)
-        with pytest.raises(InputError, match="which has other context: give"):
+        with pytest.raises(InputError, match="which differs in context: give"):
             study.tell(fleet.sample_context(rng), first, "M-1", key="run 1")
         assert study.status().episodes == 1
         assert study.tell(plan, second, key="run 2") == (2, True)
@@ -203,7 +203,7 @@ def test_what_does_not_fit_is_refused(fleet, url) -> None:
             study.tell("no such key", Trajectory(np.zeros((2, 1)), np.zeros((1, 1))))
         with pytest.raises(InputError, match="contexts of names, finite numbers"):
             study.ask({"k": object()})
-        with pytest.raises(InputError, match="no episode as export writes it"):
+        with pytest.raises(InputError, match="not an episode as export writes it"):
             study.import_({"states": []})
         assert study.status().waiting == 0
     with pytest.raises(InputError, match="fleet must be an Agent"):

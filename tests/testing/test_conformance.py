@@ -156,7 +156,7 @@ class Odd(FleetEnv):
     ("env", "said"),
     [
         (Deaf("heating"), "reset was asked for"),
-        (Mute(), "tells no context"),
+        (Mute(), "reports no context"),
         (Fickle("heating"), "within an episode the context changes"),
         (Odd("heating"), "Gymnasium's checks"),
     ],

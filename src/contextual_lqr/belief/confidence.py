@@ -66,7 +66,7 @@ class PaperBeta:
     c_theta, c_w, c_x : float
         Bounds on ‖Θ‖, on the size of the noise (sub-Gaussian) and on ‖z‖.
     delta : float
-        The probability with which the set may miss Θ.
+        The probability that the set may miss Θ.
     """
 
     c_theta: float
@@ -84,7 +84,7 @@ class PaperBeta:
         p = decoder.estimate.shape[1]
         require(
             decoder.regularisation is not None,
-            "the paper's β has its λ in it: give the decoder one, Decoder(context_map, λ)",
+            "the paper's β depends on λ: give the decoder one, Decoder(context_map, λ)",
         )
         states = decoder.rows + decoder.ignored_rows + decoder.episodes
         spread = p * np.log1p(states * self.c_x**2 / (decoder.regularisation * p)) / 2
@@ -95,16 +95,16 @@ class PaperBeta:
 class DeterminantBeta:
     """β = (√λ c_Θ + c_w √(2d (log d + ½ log(det V / λ^p) + log 1/δ)))².
 
-    The bound of the same proof before det V is bounded in turn: no c_x, and much smaller. About a
-    prior, that prior takes the place of c_Θ: the first term is c_w times the χ² limit of how far
-    Θ may be from it, for half of δ.
+    The bound of the same proof before det V is bounded in turn: no c_x, and much smaller. With a
+    prior, that prior takes the place of c_Θ: the first term is c_w times the χ² limit of how far Θ
+    may be from it, for half of δ.
 
     Parameters
     ----------
     c_theta, c_w : float
         Bounds on ‖Θ‖ and on the size of the noise (sub-Gaussian).
     delta : float
-        The probability with which the set may miss Θ.
+        The probability that the set may miss Θ.
     """
 
     c_theta: float
@@ -155,7 +155,7 @@ def _beta(decoder: Decoder, c_theta: float, c_w: float, spread: float, delta: fl
 
 
 class ConfidenceSet:
-    """The ellipsoid tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ] ≤ β around a decoder's estimate, as it is now.
+    """The ellipsoid tr[(Θ - Θ̂) V (Θ - Θ̂)ᵀ] ≤ β around a decoder's estimate, as it stands.
 
     What the decoder learns later does not change it.
 
@@ -192,7 +192,7 @@ class ConfidenceSet:
         """The R of V = RᵀR."""
         require(
             self._W is None,
-            "about a prior or scales the rows of Θ have no V in common: give the decoder a "
+            "with a prior or scales the rows of Θ have no V in common: give the decoder a "
             "regularisation instead",
         )
         return self._factor
@@ -234,10 +234,10 @@ class ConfidenceSet:
     def draw(
         self, n: int, rng: np.random.Generator, scale: ArrayLike = 1.0
     ) -> Float[Array, "n d p"]:
-        """`n` decoders of the Gaussian with the same shape: rows of covariance scale² V⁻¹.
+        """`n` decoders from the Gaussian of the same shape: rows with covariance scale² V⁻¹.
 
         `scale` is a number or one for each state coordinate: with the noise's standard deviation,
-        these are draws of the posterior.
+        these are posterior draws.
         """
         _count(n)
         d, p = self.estimate.shape
@@ -251,7 +251,7 @@ class ConfidenceSet:
         return np.asarray(self.estimate + self._from_ball(Y))
 
     def lowest_linear(self, direction: ArrayLike) -> Float[Array, "*batch d p"]:
-        """The Θ of the set that minimises Σ direction ∘ Θ, for one direction or a stack.
+        """The Θ in the set that minimises Σ direction ∘ Θ, for one direction or a stack.
 
         In closed form: Θ̂ - √β D V⁻¹ / √tr(D V⁻¹ Dᵀ); for a direction of zero, Θ̂ itself.
         """

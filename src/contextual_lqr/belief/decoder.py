@@ -54,25 +54,24 @@ class Decoder(FleetData, SavedDecoder, Displayed):
     context_map : ContextMap
         The known map from contexts to G.
     regularisation : float, optional
-        The λ of V = λI + Σ zzᵀ, which says how large entries of Θ are. Left out, V = Λ + Σ zzᵀ with
-        Λ next to nothing, in proportion to the data: what is learnt is the same in all units.
+        The λ of V = λI + Σ zzᵀ, which says how large entries of Θ are. By default V = Λ + Σ zzᵀ
+        with Λ next to nothing, in proportion to the data: what is learnt is the same in any units.
     noise_level : array_like, () or (d,), optional
         The rough standard deviation of a step's noise; √λ if only that is given, else a hundredth
-        of the states. Zero where a state is exact. A step so large that rounding drowns such noise
+        of the states. Zero where a state is exact. A step so large that rounding swamps such noise
         teaches nothing, and is counted in `ignored_rows` instead.
     known : mapping from int to array_like, (p,), optional
-        The rows of Θ, by the number of their state, that are given and need not be learnt.
+        The rows of Θ, by the index of their state, that are given and need not be learnt.
     deviations : "estimated", array_like (d, d+m, d+m), or None
         How machines deviate from the law [A, B] = Θ G. "estimated": what each machine has shown is
-        kept apart, and the covariances S_r of the deviations are estimated from it. Covariances say
-        what they are. None says that there are none, as the paper does, and keeps no machines
-        apart.
+        kept apart, and the covariances S_r of the deviations are estimated from it. An array gives
+        them. None says that machines do not deviate, as in the paper, and keeps no machines apart.
     prior : Prior, optional
-        What is known of Θ before any data, in place of λ: the estimate shrinks to it, and while
-        there are no data the belief is the prior.
+        What is known about Θ before any data, in place of λ: the estimate shrinks towards it, and
+        while there are no data the belief is the prior.
     scales : array_like, (d+m,), optional
-        The typical sizes of states and inputs, in place of λ: a prior about 0 in natural sizes. The
-        entries of a row of Θ are of the order that moves its state by its own size.
+        The typical sizes of states and inputs, in place of λ: a prior around 0 in natural sizes.
+        The entries of a row of Θ are of the order that moves its state by its own size.
 
     Attributes
     ----------
@@ -113,7 +112,7 @@ class Decoder(FleetData, SavedDecoder, Displayed):
 
     @property
     def estimate(self) -> Float[Array, "d p"]:
-        """The estimate Θ̂, (d, p): by ridge regression, or about the prior if there is one."""
+        """The estimate Θ̂, (d, p): by ridge regression, or with the prior if there is one."""
         return self.regression.estimate if self.prior is None else self.shrunk.theta
 
     @property
@@ -188,7 +187,7 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         return cast(Posterior, self.kept["posterior"])
 
     def law(self, G: Float[Array, "*batch p y"]) -> MachineBelief:
-        """What the law says about machines with these context matrices, whatever deviates from it.
+        """What the law says about machines with these context matrices, without deviations.
 
         Parameters
         ----------
@@ -219,7 +218,7 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         context
             The machine's context.
         machine : str, optional
-            The label of a machine that has data of its own: then the posterior given these.
+            The label of a machine that has data of its own: the posterior is then given these data.
 
         Returns
         -------
@@ -230,7 +229,7 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         Raises
         ------
         InputError
-            If there are no data of such a machine, or machines are not kept apart.
+            If there are no data for this machine, or machines are not kept apart.
         """
         G = self.context_map.matrix(context)
         found = self._belief(G, self.context_map.keys([context], G[None]), [machine])
@@ -292,7 +291,7 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         return self.machine(context, machine).step(states, inputs)
 
     def schedule(self, contexts: Schedule | Sequence[Any] | Mapping[str, Any]) -> ScheduleBelief:
-        """What is believed about a machine never seen whose context changes during an episode.
+        """What is believed about an unseen machine whose context changes during an episode.
 
         Parameters
         ----------
@@ -302,8 +301,8 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         Returns
         -------
         ScheduleBelief
-            Its `system` is a `TimeVaryingSystem`, and so is what it draws: one law and one machine
-            for all steps of each.
+            Its `system` is a `TimeVaryingSystem`, and so are its draws: each is one law and one
+            machine for all steps.
         """
         require_linear(self.context_map, "schedule")
         plan = contexts if isinstance(contexts, Schedule) else Schedule(contexts)
@@ -359,7 +358,7 @@ class Decoder(FleetData, SavedDecoder, Displayed):
         return None if self._machines is None else self._machines.changing
 
     def system(self, context: Any) -> LinearSystem:
-        """The machine with this context, as estimated: [A, B] = Θ̂ G(context)."""
+        """The estimated machine with this context: [A, B] = Θ̂ G(context)."""
         require_linear(self.context_map, "system")
         return self._decode(self.context_map.matrix(context))
 

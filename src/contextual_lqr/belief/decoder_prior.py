@@ -103,8 +103,8 @@ def _usual_matrix(decoder: Decoder) -> Float[Array, "p y"] | None:
             sizes = np.maximum(-decoder.logged.low, decoder.logged.high)
         if sizes is None:
             raise InputError(
-                "how large features are is not known before data: declare bounds of the contexts, "
-                "or leave scales out"
+                "the size of features is unknown before there are data: declare bounds of the "
+                "contexts, or leave scales out"
             )
         # What rows of this length, in units of the scales, are.
         return np.outer(sizes, 1 / scales / np.sqrt(len(scales)))

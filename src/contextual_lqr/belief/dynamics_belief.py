@@ -1,4 +1,4 @@
-"""What is believed about one machine that is not linear: x' = Θ φ(context, x, u) + w.
+"""What is believed about one nonlinear machine: x' = Θ φ(context, x, u) + w.
 
 Θ (d, p), of the machine itself: mean `mean`, and for each of its rows a covariance (p, p)
 """
@@ -24,7 +24,7 @@ from contextual_lqr.lqr.time_varying import TimeVaryingSystem
 
 @dataclass(frozen=True, eq=False, repr=False)
 class DynamicsBelief(MachineBelief):
-    """What is believed about one machine that is not linear, or about a batch of them.
+    """What is believed about one nonlinear machine, or about a batch of them.
 
     Attributes
     ----------
@@ -76,7 +76,7 @@ class DynamicsBelief(MachineBelief):
         theta : array_like, (d, p) or (n, d, p)
             Its Θ; of a batch, one for each.
         noise : array_like, (d, d), optional
-            The covariance of a step's noise; zero unless given.
+            The covariance of a step's noise; zero by default.
 
         Returns
         -------
@@ -170,7 +170,7 @@ class DynamicsBelief(MachineBelief):
     def system(self) -> LinearSystem:
         """Refused: there is no [A, B]."""
         raise InputError(
-            "this machine is not linear, and has no A and B; linearise(states, inputs) has those "
+            "this machine is nonlinear, and has no A and B; linearise(states, inputs) gives those "
             "about a path"
         )
 

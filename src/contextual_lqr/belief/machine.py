@@ -59,21 +59,21 @@ class MachineBelief(Displayed):
         return replace(self, mean=mean, covariances=covariances, degrees=degrees)
 
     def with_noise(self, noise: Float[Array, "d d"]) -> MachineBelief:
-        """The same machine, its noise known."""
+        """The same machine, with known noise."""
         return replace(self, noise=np.diag(np.diagonal(noise)))
 
     @cached_property
     def system(self) -> LinearSystem:
-        """The machine as it is expected to be."""
+        """The expected machine."""
         return as_system(self.mean, self.noise)
 
     def to_control(self, dt: float | bool = True) -> Any:
-        """The expected machine as a `control.StateSpace` of this sampling time, for python-control.
+        """The expected machine as a `control.StateSpace`, sampled at `dt`, for python-control.
 
         Parameters
         ----------
         dt : float or True
-            The sampling time; True says that it is discrete, and not how long a step is.
+            The sampling time; True means discrete time with an unspecified step.
 
         Returns
         -------

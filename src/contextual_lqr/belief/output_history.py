@@ -49,9 +49,9 @@ LONGEST = 10_000  # steps
 
 @dataclass(frozen=True)
 class OutputHistory:
-    """The state of machines of which only outputs are measured: the last outputs and inputs.
+    """The state of machines whose outputs alone are measured: the last outputs and inputs.
 
-    The state is [1, w, y, y₋₁, …, u₋₁, …], newest first; 1 and w only if they are asked for.
+    The state is [1, w, y, y₋₁, …, u₋₁, …], newest first; 1 and w only if requested.
 
     Parameters
     ----------
@@ -62,16 +62,16 @@ class OutputHistory:
     delay : int
         How many samples pass before an input begins to act: 0 if the next output feels it.
     input_history : int, optional
-        How many inputs act on the next output, the newest of them `delay` samples old; n unless
-        given.
+        How many inputs act on the next output, the newest of them `delay` samples old; n by
+        default.
     measured : int
         How many disturbances are measured, such as the weather: known when acting, not controlled.
         They are expected to stay as they are.
     constant : bool
         Whether 1 is a state, for offsets and targets.
     spacing : float
-        How many samples apart the past outputs and inputs are. Above 1 they are means of the past
-        that fade, and a few reach back far, as noisy sensors ask for.
+        How many samples apart the past outputs and inputs are. Above 1 they are fading means of the
+        past, and a few of them reach far back, as noisy sensors need.
 
     Raises
     ------
@@ -121,7 +121,7 @@ class OutputHistory:
 
     @property
     def newest(self) -> int:
-        """The place of the newest output in the state."""
+        """The index of the newest output in the state."""
         return int(self.constant) + self.measured
 
     @property
@@ -165,7 +165,7 @@ class OutputHistory:
         fits = u.shape[:-1] == (*batch, H - 1) and w.shape[:-1] == (*batch, H)
         require(
             fits,
-            "an episode has one output more than inputs, and as many disturbances as outputs, but "
+            "an episode has one more output than inputs, and as many disturbances as outputs, but "
             f"outputs has shape {y.shape}, inputs {u.shape} and measured {w.shape}",
         )
         first = self.lost
@@ -195,12 +195,13 @@ class OutputHistory:
         Parameters
         ----------
         context_map : ContextMap
-            The map, which must be able to say "the same at every context", as the feature 1 does.
+            The map, which must be able to express "the same at every context", as the feature 1
+            does.
 
         Returns
         -------
         dict
-            By the number of the state, all but those of the newest outputs.
+            By the index of the state, all but those of the newest outputs.
         """
         if (context_map.states, context_map.inputs) != (self.state_size, self.inputs):
             context_map = context_map.sized(self.state_size, self.inputs)
@@ -208,13 +209,13 @@ class OutputHistory:
         rows = context_map.constant_rows(shift[list(self.known_states)])
         require(
             rows is not None,
-            "known rows are found at some contexts of the map: it must have names and bounds",
+            "known rows are found by trying contexts: the map must have names and bounds",
         )
         assert rows is not None
         require(
             np.isfinite(rows).all(),
-            "the context map cannot express that a past output is what the output was, at every "
-            'context: a feature "1" is missing',
+            "the context map cannot keep past outputs as they were at every context: a feature "
+            '"1" is missing',
         )
         return dict(zip(self.known_states, rows, strict=True))
 
@@ -257,7 +258,7 @@ class OutputHistory:
         horizon : int
             How many outputs an episode has.
         final_Q : array_like, optional
-            The weight of the last output, if it is another.
+            The weight of the last output, if it differs.
 
         Returns
         -------
@@ -279,14 +280,14 @@ class OutputHistory:
     def at_rest(
         self, outputs: ArrayLike, inputs: ArrayLike | None = None, measured: ArrayLike | None = None
     ) -> Float[Array, " d"]:
-        """The state of a machine that has shown these outputs, and had these inputs, for long.
+        """The state of a machine that has had these outputs and inputs for a long time.
 
         Parameters
         ----------
         outputs : array_like, (outputs,)
             What it shows.
         inputs : array_like, (inputs,), optional
-            What it has been given; 0 unless said.
+            What it has been given; 0 by default.
         measured : array_like, (measured,), optional
             The disturbances now.
 
@@ -311,7 +312,7 @@ class OutputHistory:
     def memory(self, machine: LinearSystem | MachineBelief | None = None) -> OutputMemory:
         """What a controller must remember at run time; empty, as before an episode.
 
-        A `machine` lets it tell where it rests at the start, if the sensor is noisy.
+        With a `machine`, where it rests at the start is estimated, for noisy sensors.
         """
         from contextual_lqr.belief.output_memory import OutputMemory
 
@@ -324,7 +325,7 @@ class OutputHistory:
         input_bounds: Any = None,
         machine: LinearSystem | MachineBelief | None = None,
     ) -> OutputController:
-        """A policy of the history, as a controller that is given outputs alone.
+        """A policy of the history, as a controller that takes outputs alone.
 
         Parameters
         ----------
@@ -333,9 +334,9 @@ class OutputHistory:
         input_bounds : optional
             What inputs may be, (low, high): they are clipped, and what was clipped is remembered.
         machine : LinearSystem or MachineBelief, optional
-            The machine as it is believed to be, as `decoder.machine(context)` is. An episode begins
-            at rest, but the first output has noise in it; with this, where it rests is estimated
-            from the outputs that follow, too.
+            The belief about the machine, such as `decoder.machine(context)`. An episode begins at
+            rest, but the first output is noisy; with this, where the machine rests is estimated
+            from the following outputs too.
 
         Returns
         -------

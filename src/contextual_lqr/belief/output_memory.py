@@ -29,10 +29,10 @@ from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem
 
 
 class OutputMemory:
-    """The last outputs and inputs of a machine that runs.
+    """The last outputs and inputs of a running machine.
 
-    Before the first output it is taken to have been at rest there, with inputs of 0; or near there,
-    if the `machine` is given as it is believed to be: then where it rested is estimated.
+    Before the first output it is assumed to have been at rest there, with inputs of 0; or near
+    there, if the belief about the `machine` is given: then where it rested is estimated.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class OutputMemory:
     ) -> Float[Array, " d"]:
         """The state now that these outputs were measured.
 
-        `played` is the input since the outputs before, and is left out for the first.
+        `played` is the input since the previous outputs, and is left out for the first.
         """
         about, before = self.history, self._state
         if (before is None) != (played is None):
@@ -108,10 +108,10 @@ def _law(
 
 
 class OutputController:
-    """A controller that is given outputs, and remembers what it needs of them.
+    """A controller that takes outputs, and remembers what it needs of them.
 
     An episode's policy ends with it, and is refused beyond; a `StationaryPolicy` goes on for ever.
-    `restart` begins anew.
+    `restart` starts over.
     """
 
     def __init__(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def plot_decoder(
     decoder: Decoder, *, labels: Sequence[str] | None = None, figure: Figure | None = None
 ) -> list[Axes]:
-    """Draw the estimate of Θ, a panel for each state, with the 95 % interval of each entry.
+    """Plot the estimate of Θ, one panel per state, with the 95 % interval of each entry.
 
     Parameters
     ----------
@@ -29,14 +29,14 @@ def plot_decoder(
         What was learnt.
     labels : sequence of str, optional
         What the states and inputs are called, in this order; `description.labels` has them for a
-        fleet that was fitted.
+        fitted fleet.
     figure : matplotlib.figure.Figure, optional
-        What to draw into; otherwise a new figure of pyplot.
+        The figure to draw into; by default a new pyplot figure.
 
     Returns
     -------
     list of matplotlib.axes.Axes
-        One for each row of Θ. Entries whose interval has zero in it are grey.
+        One for each row of Θ. Entries whose interval contains zero are grey.
 
     Raises
     ------

@@ -48,20 +48,20 @@ _SINGULAR = 1e-12  # a part of a variance that is rounding
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class Prior(Displayed):
-    """What is known of Θ before any data.
+    """What is known about Θ before any data.
 
     Parameters
     ----------
     theta : array_like, (d, p)
         Θ₀, the law as far as it is known.
     covariances : array_like, (d, p, p)
-        How far each row of it may be off. An entry of no variance is known; entries that vary
+        How far off each row of it may be. An entry without variance is known; entries that vary
         together, in a singular covariance, are tied.
 
     Raises
     ------
     InputError
-        If the shapes do not fit, or something is no covariance.
+        If the shapes do not fit, or something is not a covariance.
 
     Examples
     --------
@@ -91,7 +91,7 @@ class Prior(Displayed):
 
     @classmethod
     def law(cls, theta: ArrayLike, off: float = 0.3, sizes: ArrayLike | None = None) -> Prior:
-        """A nominal law, each of whose entries may be off by so much of itself.
+        """A nominal law, each entry of which may be off by the fraction `off` of itself.
 
         Parameters
         ----------
@@ -100,7 +100,7 @@ class Prior(Displayed):
         off : float
             The standard deviation of an entry, relative to its size.
         sizes : array_like, (d, p), optional
-            How large entries may be that are small in Θ₀; without it, those of 0 are known to be 0.
+            How large entries that are small in Θ₀ may be; without it, those of 0 are known to be 0.
 
         Returns
         -------
@@ -130,13 +130,13 @@ class Prior(Displayed):
         scales: ArrayLike,
         off: float = 0.3,
     ) -> Prior:
-        """One machine of a data sheet, which may be off by so much of what a step changes.
+        """One machine from a data sheet, which may be off by a fraction of what a step changes.
 
         Θ₀ decodes the context into [A, B], and the others, within the bounds of the contexts, into
-        machines as near to it as any law can: with a constant feature, into the same. What a
+        machines as close to it as any law can: with a constant feature, into the same one. What a
         step changes, [A, B] - [I, 0], may be off by `off`, entry by entry; how it varies with the
-        context is not known, and may be as much as itself. An entry that changes nothing counts
-        as its share of what its row changes where states and inputs have their typical sizes.
+        context is unknown, and may be by as much as itself. An entry that changes nothing counts as
+        its share of what its row changes where states and inputs have their typical sizes.
 
         Parameters
         ----------
@@ -149,7 +149,7 @@ class Prior(Displayed):
         scales : array_like, (d+m,)
             The typical sizes of the states and inputs.
         off : float
-            How far it may be off, as a standard deviation.
+            How far off it may be, as a standard deviation.
 
         Returns
         -------
@@ -190,14 +190,14 @@ class Prior(Displayed):
         return cls(law, _diagonal(spread))
 
     def knowing(self, row: int, direction: ArrayLike, value: float, off: float = 0.0) -> Prior:
-        """The same once direction · Θ[row] is known to be `value`, give or take `off`.
+        """The same prior, once direction · Θ[row] is known to be `value`, give or take `off`.
 
         A unit vector makes an entry known; a difference of two, with the value 0, ties them.
 
         Parameters
         ----------
         row : int
-            The row of Θ, by the number of its state.
+            The row of Θ, by the index of its state.
         direction : array_like, (p,)
             What is known of it.
         value, off : float
@@ -206,7 +206,7 @@ class Prior(Displayed):
         Returns
         -------
         Prior
-            Of a smaller covariance.
+            With a smaller covariance.
 
         Raises
         ------
@@ -300,7 +300,7 @@ def with_known_rows(
     if shape is None:
         raise InputError("there is a prior, but the size of Θ is not known: size the map first")
     d, p = prior.theta.shape
-    require((p, d) == shape[:2], f"the prior is of Θ {(d, p)}, but Θ has the shape {shape[1::-1]}")
+    require((p, d) == shape[:2], f"the prior is for a Θ of {(d, p)}, but Θ is {shape[1::-1]}")
     prior = with_zeros(prior, used)
     if known:
         theta, C = prior.theta.copy(), prior.covariances.copy()
@@ -329,7 +329,7 @@ def _nearest_law(context_map: ContextMap, context: Any, G: Array, M: Array, s: A
     wide = (others / sizes[:, None]).transpose(1, 0, 2).reshape(len(G), -1)
     require(
         np.isfinite(wide).all() and np.isfinite(M).all(),
-        "sizes of the contexts, of A and B and of the scales differ beyond what doubles hold",
+        "sizes of the contexts, of A and B and of the scales differ by more than doubles can hold",
     )
     near = np.linalg.lstsq(wide.T, np.tile(M, len(others)).T, rcond=1e-9)[0].T
     exact = G / sizes[:, None]

@@ -58,12 +58,12 @@ class ScheduleBelief(Displayed):
         return replace(self, mean=self.mean[member], halves=self.halves[member])
 
     def with_noise(self, noise: Float[Array, "d d"]) -> ScheduleBelief:
-        """The same machine, its noise known."""
+        """The same machine, with known noise."""
         return replace(self, noise=np.diag(np.diagonal(noise)))
 
     @cached_property
     def system(self) -> TimeVaryingSystem:
-        """The machine as it is expected to be."""
+        """The expected machine."""
         return as_system(self.mean, self.noise, varying=True)
 
     @cached_property

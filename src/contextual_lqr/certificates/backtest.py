@@ -45,7 +45,13 @@ from contextual_lqr.certificates.backtest_records import (
     MachineBacktest,
 )
 from contextual_lqr.certificates.forecast import Forecast, previewed
-from contextual_lqr.certificates.limits import InputBounds, beyond_logged, run_range
+from contextual_lqr.certificates.limits import (
+    InputBounds,
+    believed_limits,
+    beyond_logged,
+    of_inputs,
+    run_range,
+)
 from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.model_tests.free_inputs import deceived
 from contextual_lqr.certificates.model_tests.unmodelled import (
@@ -55,15 +61,21 @@ from contextual_lqr.certificates.model_tests.unmodelled import (
 )
 from contextual_lqr.certificates.paths.path_backtest import backtest_paths
 from contextual_lqr.certificates.refinement import refinable, refined_gains
+from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.checks import as_count, as_numbers, record, require
 from contextual_lqr.context import Dynamics
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.dynamics import Dynamics as Systems
 from contextual_lqr.lqr.preview import Preview, best_costs, costs_of, foreseen
-from contextual_lqr.lqr.problem import LinearSystem, ModelUncertainty, QuadraticCost
+from contextual_lqr.lqr.problem import (
+    LinearPolicy,
+    LinearSystem,
+    ModelUncertainty,
+    QuadraticCost,
+)
 from contextual_lqr.lqr.solve import policy_cost, solve
-from contextual_lqr.lqr.stationary import Cost, Policy, gains_of, policy_for
+from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
 
 HEDGES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPLODED = 100.0  # the excess at which a machine on which a policy explodes counts
@@ -175,7 +187,8 @@ class _Tried(NamedTuple):
     excess: Float[Array, " n"]
     paid: Float[Array, " n"]
     drawn: LinearSystem
-    inside: Bool[Array, " n"]  # whether the expected run stays near what was logged
+    near: Bool[Array, "2 n"]  # whether the expected run stays near what was logged; its states
+    own: bool  # whether machines have data of their own
 
 
 class _Backtest:
@@ -244,33 +257,54 @@ class _Backtest:
         claimed = np.quantile(claims, QUANTILE, axis=0, method="higher") + missed
         paid = np.asarray(costs_of(policy, self.truths, cost, x, ahead))
         excess = relative_excess(paid, self.best).mean(0)
-        inside = self._inside(expected, gains_of(policy), own)
+        near = self._near(expected, gains_of(policy), own)
         return _Tried(
-            policy, np.maximum(claimed, 1e-300), predicted, excess, paid.mean(0), drawn, inside
+            policy, np.maximum(claimed, 1e-300), predicted, excess, paid.mean(0), drawn, near, own
         )
 
-    def _inside(self, system: Systems, gains: Array, own: bool) -> Bool[Array, " n"]:
-        """Whether runs stay near what was logged, as `certify` asks for."""
+    def _near(self, system: Systems, gains: Array, own: bool) -> Bool[Array, "2 n"]:
+        """Whether runs stay near what was logged, and whether their states do."""
         n, (d, m) = len(gains), system.B.shape[-2:]
         if self.logged is None:
-            return np.ones(n, bool)
+            return np.ones((2, n), bool)
         M = np.concatenate((system.A, system.B), -1)
         noise = np.diag(np.diagonal(system.noise, axis1=-2, axis2=-1).reshape(-1, d)[0])
         run = run_range(M, noise, over_steps(M, gains, self.cost)[1], self.start)
-        beyond = beyond_logged(self.logged, run, np.full(n, own), [""] * (d + m), m)
-        return np.asarray(np.array(beyond) == "")
+        inputs = of_inputs(M, np.ones(m, bool))
+        found = [
+            beyond_logged(self.logged, run, np.full(n, own), [""] * (d + m), m, left_out)
+            for left_out in (None, inputs)
+        ]
+        return np.asarray(np.array(found) == "")
 
     def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
         """Which would have been trusted: small claims, near what was logged, loops that decay."""
-        found = np.asarray((factor * one.claimed <= most) & one.inside)
+        claims = factor * one.claimed
+        found = np.asarray((claims <= most) & one.near[int(one.own)])
         if in_the_long_run(self.findings, self.cost) or deceived(self.population):
             return np.zeros_like(found)
-        for i in np.flatnonzero(found):
+        for i in np.flatnonzero(found).tolist():
             system = LinearSystem.unchecked(
                 one.drawn.A[:, i], one.drawn.B[:, i], one.drawn.noise[:, i]
             )
             found[i] = not grows(system, gains_of(one.policy)[i], self.cost).any()
+            if found[i] and not one.near[0, i]:
+                found[i] = claims[i] + self._clipped(one, i, system) <= most
         return found
+
+    def _clipped(self, one: _Tried, i: int, drawn: LinearSystem) -> float:
+        """What it may cost machine i that its inputs go beyond the logs, as in `certify`."""
+        assert self.logged is not None  # else nothing is beyond it
+        M, m = np.concatenate((drawn.A, drawn.B), -1).mean(0), drawn.B.shape[-1]
+        gains = over_steps(M[None], gains_of(one.policy)[i : i + 1], self.cost)[1][0]
+        cost = self.cost
+        if isinstance(cost, StationaryCost):
+            cost = cost.over(len(gains) + 1)
+        names = [str(k) for k in range(m)]
+        limits = believed_limits(self.logged, names, np.zeros(m, bool))
+        seen, rng = foreseen(drawn, self.preview), np.random.default_rng(4)
+        policy = LinearPolicy(gains)
+        return saturation(policy, seen, cost, self.start, limits, QUANTILE, rng).excess
 
     def _loss(self, policy: Policy) -> float:
         return float(self._excess(policy, np.arange(len(self.chosen))).mean())

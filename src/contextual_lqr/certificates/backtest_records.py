@@ -42,11 +42,11 @@ class FewShot:
 class Backtest:
     """All machines, each left out in turn, and what follows for claims about a new one.
 
-    `hedge` is what the covariances of the deviations are multiplied by. `factor` multiplies a
-    claimed excess; `widening` are the logarithms by which an interval of costs must at least reach
-    below and above the predicted cost. `counted` says whether there were enough machines to show
-    95 % by counting. `few_shot` is what the machines would have got with data of their own.
-    `refined` says whether hedged gains of machines never seen are refined on those seen.
+    `hedge` multiplies the covariances of the deviations. `factor` multiplies a claimed excess;
+    `widening` holds the logarithms by which an interval of costs must at least reach below and
+    above the predicted cost. `counted` says whether there were enough machines to show 95 % by
+    counting. `few_shot` is what the machines would have got with data of their own. `refined` says
+    whether hedged gains of unseen machines are refined on those seen.
     """
 
     machines: tuple[MachineBacktest, ...]

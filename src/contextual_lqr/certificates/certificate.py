@@ -38,10 +38,10 @@ REFUSED_INSTABILITY = 0.05
 
 @dataclass(frozen=True)
 class CostBound:
-    """One end of the interval: what is certain, and the most extreme that a search has found.
+    """One end of the interval: what is certain, and the most extreme that a search found.
 
-    The true extreme over the plausible machines lies between the two; `gap` is their distance,
-    relative to what was found.
+    The true extreme over the plausible machines lies between the two; `gap` is the distance between
+    them, relative to what was found.
     """
 
     certified: float
@@ -49,7 +49,7 @@ class CostBound:
 
     @property
     def gap(self) -> float:
-        """How much the bound may be too wide; infinite if it says nothing."""
+        """How much too wide the bound may be; infinite if it says nothing."""
         if not np.isfinite(self.certified) or not np.isfinite(self.searched):
             return np.inf
         return abs(self.searched - self.certified) / max(abs(self.searched), 1e-300)
@@ -59,8 +59,8 @@ class CostBound:
 class Certificate(Displayed):
     """A machine's controller, and how good it will be.
 
-    For a `StationaryCost` costs are averages of a step, `margins` says what the loop bears, and the
-    ends of the interval have been searched for: nothing is proven of them.
+    For a `StationaryCost`, costs are averages per step, `margins` says what the loop tolerates, and
+    the ends of the interval were found by search: they are not proven.
     """
 
     context: Any
@@ -78,7 +78,7 @@ class Certificate(Displayed):
 
     @property
     def interval(self) -> tuple[float, float]:
-        """What the controller costs in truth lies in here, unless the confidence set is wrong."""
+        """The controller's true cost lies in here, unless the confidence set is wrong."""
         return self.lower.certified, self.upper.certified
 
     def _facts(self) -> dict[str, object]:

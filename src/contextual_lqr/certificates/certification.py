@@ -23,6 +23,7 @@ from contextual_lqr.belief.evidence.episodes import machine_labels
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.schedule import ScheduleBelief, plausible_schedules
 from contextual_lqr.certificates.certificate import (
+    TRUSTED_EXCESS,
     Certificate,
     CostBound,
     counted,
@@ -42,16 +43,17 @@ from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import (
     InputBounds,
     InputLimits,
+    believed_limits,
     beyond_logged,
+    of_inputs,
     run_range,
-    with_limits,
 )
 from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.model_tests.free_inputs import deceived
 from contextual_lqr.certificates.model_tests.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.certificates.model_tests.untested_law import UNTESTED, untested
 from contextual_lqr.certificates.refinement import refinable, refined_gains
-from contextual_lqr.certificates.saturation import saturation
+from contextual_lqr.certificates.saturation import Saturation, saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.checks import (
     as_count,
@@ -251,10 +253,9 @@ class CertificationTask:
             beyond.append(["" if one else betrayed for one in seen])
         if doubt_of_all := in_the_long_run(self.check.findings, cost):
             beyond.append([doubt_of_all] * n)
-        if decoder.logged is not None:
-            declared = with_limits(machines.centre, self.limits)
-            m = len(self.names) - len(x)
-            beyond.append(beyond_logged(decoder.logged, run, seen, self.names, m, declared))
+        far, added = self._beyond_logged(belief, machines.centre, played, run, seen, excess)
+        beyond.append(far)
+        excess = excess + added
         columns = (
             contexts,
             gains,
@@ -308,16 +309,51 @@ class CertificationTask:
         """What the limits of inputs cost, if there are any, is counted."""
         if self.limits is None or not self.limits.any:
             return certificates
-        cost, found = self.cost, []
+        return [
+            counted(certificates[i], self._clipped(belief[i], gains[i], self.limits), beyond)
+            for i, beyond in enumerate(self.limits.beyond(*run))
+        ]
+
+    def _clipped(
+        self,
+        belief: MachineBelief | ScheduleBelief,
+        gains: Float[Array, "steps m d"],
+        limits: InputLimits,
+    ) -> Saturation:
+        """What such limits would cost one machine."""
+        cost, rng = self.cost, np.random.default_rng(self.seed)
         if isinstance(cost, StationaryCost):
-            cost = cost.over(gains.shape[1] + 1)
-        for i, beyond in enumerate(self.limits.beyond(*run)):
-            rng = np.random.default_rng(self.seed)
-            drawn = foreseen(belief[i].draw(self.draws, rng), self.preview)
-            own = LinearPolicy(gains[i])
-            met = saturation(own, drawn, cost, self.start, self.limits, QUANTILE, rng)
-            found.append(counted(certificates[i], met, beyond))
-        return found
+            cost = cost.over(len(gains) + 1)
+        drawn = foreseen(belief.draw(self.draws, rng), self.preview)
+        return saturation(LinearPolicy(gains), drawn, cost, self.start, limits, QUANTILE, rng)
+
+    def _beyond_logged(
+        self,
+        belief: MachineBelief | ScheduleBelief,
+        M: Float[Array, "n *steps d y"],
+        gains: Float[Array, "n steps m d"],
+        run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
+        seen: Bool[Array, " n"],
+        excess: Float[Array, " n"],
+    ) -> tuple[list[str], Float[Array, " n"]]:
+        """What of each run is too far beyond the logs, and what inputs that are may add.
+
+        A machine with data of its own may still be trusted if that is little.
+        """
+        added, m, logged = np.zeros(len(gains)), gains.shape[2], self.decoder.logged
+        if logged is None:
+            return [""] * len(gains), added
+        declared = np.zeros(m, bool) if self.limits is None else self.limits.finite
+        given, any_input = of_inputs(M, declared), of_inputs(M, np.ones(m, bool))
+        said = beyond_logged(logged, run, seen, self.names, m, given)
+        states = beyond_logged(logged, run, seen, self.names, m, any_input)
+        limits = believed_limits(logged, self.names[-m:], declared)
+        for i in np.flatnonzero(seen & (excess <= TRUSTED_EXCESS)).tolist():
+            if said[i] and not states[i]:
+                met = self._clipped(belief[i], gains[i], limits).excess
+                if excess[i] + met <= TRUSTED_EXCESS:
+                    said[i], added[i] = "", met
+        return said, added
 
     def _naming(self, one: Certificate, G: Float[Array, "*steps p y"]) -> Certificate:
         """What it leans on that the data have hardly moved is said first."""

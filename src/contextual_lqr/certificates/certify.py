@@ -37,7 +37,7 @@ def certify(
     rng: np.random.Generator | None = None,
     forecast: Mapping[Any, ArrayLike] | None = None,
 ) -> Certificate:
-    """The controller of the machine with this context, and how far to trust it.
+    """The controller for the machine with this context, and how far to trust it.
 
     Parameters
     ----------
@@ -59,6 +59,11 @@ def certify(
     Certificate
         With the controller as its `policy`. Of `Dynamics` a `PathCertificate`, by roll-outs of
         posterior draws: sampled, not proven.
+
+    Raises
+    ------
+    InputError
+        If something does not fit together, or there are no data for such a machine.
     """
     if isinstance(decoder.context_map, Dynamics):
         options: Any = {"noise": noise, "input_bounds": input_bounds, "draws": draws, "rng": rng}
@@ -99,41 +104,43 @@ def certify_many(
         A sequence of contexts, or a mapping from names to arrays.
     cost
         What the controllers are for: an episode, or with a `StationaryCost` (without a discount)
-        machines that run on and on, each with one constant gain.
+        machines that run continuously, each with one constant gain.
     start
         The state in which episodes start.
     machine
         The label of each machine that has data of its own, None for one that was never seen.
     noise
-        The covariance of a step's noise if it is known; else it is estimated.
+        The covariance of a step's noise if it is known; otherwise it is estimated.
     input_bounds
         What inputs may be, as an `Agent` takes it, or a mapping from the names of all inputs, in
-        their order, to (low, high). If the expected run, with two standard deviations, would pass
-        them, the verdict is at most `caution`.
+        their order, to (low, high). What clipping to them costs is added to the likely excess, and
+        so counts in the verdict.
     states
         The names of the states, for people. If the expected run takes a state or an input beyond
-        1.25 times the largest logged, 1.5 times for a machine with data of its own, the verdict is
-        at most `caution`; an input with limits both ways in `input_bounds` may go up to these.
+        1.25 times the largest logged, the verdict is at most `caution`; an input with limits both
+        ways in `input_bounds` may go up to these. For a machine with data of its own it is 1.4
+        times, and inputs beyond that are still trusted if it would cost little for them to act no
+        more than that.
     beta
         Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
-        sharper, and takes their inputs as chosen without regard to the noise; a number or a rule is
-        the β of a `ConfidenceSet`.
+        sharper, and assumes that inputs were chosen without regard to the noise; a number or a rule
+        is the β of a `ConfidenceSet`.
     delta
-        The probability with which the interval may miss.
+        The probability that the interval may miss the true cost.
     draws
         The number of plausible machines that a controller is tried on.
     bounds
-        Whether to prove the ends of the interval; else they are searched for, in less than half
-        the time, and not certain. Those of a `StationaryCost` are always searched for.
+        Whether to prove the ends of the interval; otherwise they are found by search, in less than
+        half the time, and are not certain. Those of a `StationaryCost` are always found by search.
     rng
         Where the draws come from; by default they are always the same.
     forecast
-        How disturbances will change, by the names or the places of their states: a value for each
-        step of the episode, the first for now (that of `start` does not count). The controllers act
-        on what is to come. Such a state must be known to stay as it is but for that, and another
-        must be always 1.
+        How disturbances will change, by the names or indices of their states: a value for each step
+        of the episode, the first for now (that of `start` does not count). The controllers act on
+        what is to come. Such a state must be known to stay as it is except for that, and another
+        must always be 1.
     progress
-        Told how many machines have been done since it was last called.
+        Called with the number of machines done since the last call.
 
     Returns
     -------
@@ -143,7 +150,7 @@ def certify_many(
     Raises
     ------
     InputError
-        If there are no data of such a machine.
+        If something does not fit together, or there are no data for such a machine.
     """
     if isinstance(decoder.context_map, Dynamics):
         every = one_by_one(contexts)

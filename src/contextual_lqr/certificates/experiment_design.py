@@ -71,7 +71,7 @@ def rank_candidates(
     targets: Sequence[Any] | Mapping[str, Any] | None = None,
     dither: float = 0.0,
 ) -> list[Candidate]:
-    """The candidates, best first, by the part of the price of ignorance that a run would save.
+    """The candidates, best first, by the share of the price of ignorance that a run would save.
 
     Parameters
     ----------
@@ -82,15 +82,15 @@ def rank_candidates(
     cost, start : QuadraticCost, array_like (d,)
         The task; each candidate is run with the controller of the estimate.
     targets : optional
-        The contexts of the machines to be controlled, whose price of ignorance counts; the
-        candidates themselves unless given.
+        The contexts of the machines to be controlled, whose price of ignorance counts; by default
+        the candidates themselves.
     dither : float
         The standard deviation of what is added to every input of a run.
 
     Returns
     -------
     list of Candidate
-        Each with its context, the share of the price that it saves, and its place among those
+        Each with its context, the share of the price that it saves, and its index among those
         given.
 
     Raises
@@ -130,19 +130,19 @@ def unexcited_directions(
 ) -> list[UnexcitedDirection]:
     """The directions of Θ's columns that no log excites; before any log, all of them.
 
-    The directions are a basis of what is unknown, each made to mix as few columns as possible.
+    The directions are a basis of what is unknown, chosen to mix as few columns as possible.
 
     Parameters
     ----------
     decoder : Decoder
         What was learnt.
     names : sequence of str, optional
-        Those of states and inputs.
+        The names of states and inputs.
 
     Returns
     -------
     list of UnexcitedDirection
-        In words, as `str`, and as a vector.
+        Each has its vector; `str` says what it means.
 
     Examples
     --------

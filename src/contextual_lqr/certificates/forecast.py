@@ -28,27 +28,27 @@ def previewed(
         return start, None
     if not isinstance(cost, QuadraticCost):
         raise InputError(
-            "a forecast is of one episode, so its cost must be a QuadraticCost: a constant gain "
-            "knows no future, and minds what is measured now"
+            "a forecast is for one episode, so its cost must be a QuadraticCost: a constant gain "
+            "ignores the future, and uses what is measured now"
         )
     steps, x = cost.horizon - 1, start.copy()
     changes = np.zeros((steps, len(x)))
     for i, given in forecast.items():
         require(
             type(i) is int and 0 <= i < len(x),
-            f"a forecast is for a state, by its place from 0 to {len(x) - 1}, not {shown(i)}",
+            f"a forecast is for a state, by its index from 0 to {len(x) - 1}, not {shown(i)}",
         )
         require(
             i in decoder.known,
             f"state {i + 1} has a forecast, but its next value is learnt: a forecast is for a "
-            "disturbance, which is known to stay as it is but for what the forecast says",
+            "disturbance, which is known to stay as it is except for what the forecast says",
         )
         values = as_numbers(f"the forecast of state {i + 1}", given, "(H,)", 1)
         require(
             values.shape in ((steps,), (steps + 1,)),
             f"the forecast of state {i + 1} has {values.size} values, but an episode of horizon "
-            f"{steps + 1} has {steps} steps: it must have one for each (one more, of the end, does "
-            "not matter)",
+            f"{steps + 1} has {steps} steps: it must have one for each (an extra one, at the end, "
+            "is allowed)",
         )
         x[i] = values[0]
         # That of the last step of all is not seen any more: there is no input after it.
@@ -63,7 +63,7 @@ def by_place(
     found: dict[int, ArrayLike] = {}
     require(
         forecast is None or isinstance(forecast, Mapping),
-        f"a forecast is by the names or places of states, not {shown(forecast)}",
+        f"a forecast has the names or indices of states as keys: it cannot be {shown(forecast)}",
     )
     for name, values in (forecast or {}).items():
         require(

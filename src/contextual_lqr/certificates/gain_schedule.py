@@ -51,7 +51,7 @@ class GainSchedule(Displayed):
     cells : list of Certificate
         Of the interpolated controllers, one for the middle of every cell.
     interpolation_excess : float
-        What interpolation costs at most in the middle of a cell, relative to the best on the
+        The most that interpolation costs in the middle of a cell, relative to the best on the
         machine expected there.
     """
 
@@ -79,7 +79,7 @@ class GainSchedule(Displayed):
 
     @property
     def worst(self) -> Certificate:
-        """The certificate of the cell that is to be trusted least."""
+        """The certificate of the least trustworthy cell."""
         return max(self.cells, key=lambda one: (_WORSE[one.verdict], one.likely_excess))
 
     @property
@@ -108,7 +108,7 @@ def gain_schedule(
     most: int = 2000,
     **options: Any,
 ) -> GainSchedule:
-    """Gains over a grid of contexts, fine enough to be interpolated, with certificates between.
+    """Gains over a grid of contexts, fine enough to interpolate, with certificates in between.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ def gain_schedule(
     Raises
     ------
     InputError
-        If a range is none, or the tolerance takes more points.
+        If a range is not one, or the tolerance takes more points.
 
     Examples
     --------
@@ -152,8 +152,8 @@ def gain_schedule(
         points = list(product(*(axis.tolist() for axis in axes.values())))
         if len(points) > most:
             raise InputError(
-                f"to be interpolated within {tolerance:.2%} the gains take more than {most} "
-                "points: allow more of them, a larger tolerance, or smaller ranges"
+                f"interpolating the gains within {tolerance:.2%} takes more than {most} points: "
+                "allow more of them, a larger tolerance, or smaller ranges"
             )
         if fresh := [point for point in points if point not in known]:
             found = certify_many(decoder, _named(axes, fixed, fresh), cost, start, **quick)

@@ -30,4 +30,4 @@ def hardly_moved(decoder: Decoder, G: Float[Array, "p y"], states: Sequence[str]
     still = unknown.any(0) & ((left > _LEFT * before) | ~unknown).all(0)
     inputs = [f"input {j + 1}" for j in range(G.shape[1] - len(states))]
     names = [name for name, one in zip([*states, *inputs], still, strict=True) if one]
-    return f"the data have hardly moved {', '.join(names)}" if names else ""
+    return f"the data hardly excite {', '.join(names)}" if names else ""

@@ -2,8 +2,12 @@
 
 A controller u = K x is linear, and its cost is that of a linear loop: what is said about a run that
 meets a limit of an input is not to be trusted, nor one far beyond the states or inputs that were
-logged, since nothing shows that machines are linear there. Along the run x' = M [x; u] + w, u has
-the mean K x̄, and a variance that the noise alone makes: the moments of a run that starts at 0.
+logged, since nothing shows that machines are linear there. Inputs of a machine with data of its own
+may still go farther where that matters little: what the run would cost more if they acted no more
+than 1.4 times the largest logged counts like any other excess (`saturation.py`).
+
+Along the run x' = M [x; u] + w, u has the mean K x̄, and a variance that the noise alone makes: the
+moments of a run that starts at 0.
 """
 
 from __future__ import annotations
@@ -26,7 +30,7 @@ InputBounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 DEVIATIONS = 2.0  # standard deviations about the mean that a limit must leave room for
 # Times the largest logged, up to which machines are believed to be linear: those never seen, and
 # those with data of their own, which have been tried one by one.
-FARTHER, OWN_FARTHER = 1.25, 1.5
+FARTHER, OWN_FARTHER = 1.25, 1.4
 LOGGED = "times what was logged"
 _ROUNDING = 1e-9  # relative: what an input at its very limit may be beyond it
 
@@ -108,17 +112,28 @@ def beyond_logged(
     return said
 
 
-def with_limits(M: Float[Array, "*n d y"], limits: InputLimits | None) -> Bool[Array, " y"] | None:
-    """Which of y = [x; u] have limits both ways: inputs, and states that are one of the past."""
-    if limits is None:
-        return None
+def believed_limits(
+    logged: Logged, names: Sequence[str], declared: Bool[Array, " m"]
+) -> InputLimits:
+    """The largest inputs that a machine with data of its own is believed to obey, or any declared.
+
+    Not for machines never seen: of these, an actuator that ends below the largest input logged may
+    have escaped the tests of the model, and runs that ask for much more would be trusted wrongly.
+    """
+    most = np.maximum(np.abs(logged.low), np.abs(logged.high))[-len(names) :]
+    most = np.where(declared, np.inf, OWN_FARTHER * most)
+    return InputLimits(dict(zip(names, zip(-most, most, strict=True), strict=True)), len(names))
+
+
+def of_inputs(M: Float[Array, "*n d y"], chosen: Bool[Array, " m"]) -> Bool[Array, " y"]:
+    """Which of y = [x; u] are the inputs chosen, or states that are one of them in the past."""
     d, y = M.shape[-2:]
     rows = M.reshape(-1, d, y)[0]
     past = np.where((rows != 0).sum(1) == 1, rows.argmax(1), -1)
-    declared = np.append(np.zeros(d, bool), limits.finite)
+    found = np.append(np.zeros(d, bool), chosen)
     for _ in range(d):
-        declared[:d] |= (past >= 0) & (rows.max(1) == 1) & declared[past]
-    return declared
+        found[:d] |= (past >= 0) & (rows.max(1) == 1) & found[past]
+    return found
 
 
 def run_range(

@@ -54,8 +54,8 @@ class LoopMargins:
         low, high = self.gain
         most = f"{high:.2g}" if np.isfinite(high) else "any"
         return (
-            f"bears inputs off by a factor of {low:.2g} to {most}, or {self.phase:.0f}° of phase; "
-            f"deviations halve in {_steps(self.half_life)}"
+            f"tolerates inputs off by a factor of {low:.2g} to {most}, or {self.phase:.0f}° of "
+            f"phase; deviations halve in {_steps(self.half_life)}"
         )
 
 

@@ -46,7 +46,7 @@ def plot_closed_loop(
     rng: np.random.Generator | None = None,
     figure: Figure | None = None,
 ) -> list[Axes]:
-    """Draw what a controller will do on its machine: the band over plausible machines and noise.
+    """Plot what a controller will do on its machine: a band over plausible machines and noise.
 
     Parameters
     ----------
@@ -55,22 +55,22 @@ def plot_closed_loop(
     played : Certificate or Plan
         Whose policy is played, on the machine with its context.
     cost : QuadraticCost
-        The task, whose length is that of the runs; for a constant gain `StationaryCost.over`.
+        The task, which sets the length of the runs; for a constant gain, `StationaryCost.over`.
     start : array_like, (d,)
         The state in which they start.
     machine : str, optional
         The label of a machine that has data of its own.
     labels : sequence of str or None, optional
         What the states and inputs are called, in this order; None for one that is not drawn.
-        `description.labels` has them for a fleet that was fitted.
+        `description.labels` has them for a fitted fleet.
     runs : int
-        On how many plausible machines it is played.
+        The number of plausible machines it is played on.
     band : float
         The share of them that the band holds.
     rng : numpy.random.Generator, optional
         Where the draws come from; by default they are always the same.
     figure : matplotlib.figure.Figure, optional
-        What to draw into; otherwise a new figure of pyplot.
+        The figure to draw into; by default a new pyplot figure.
 
     Returns
     -------
@@ -136,7 +136,7 @@ def plot_tradeoff(
     rng: np.random.Generator | None = None,
     figure: Figure | None = None,
 ) -> list[Axes]:
-    """Draw what inputs buy: the cost of states against that of inputs, over factors of R.
+    """Plot the trade-off: the cost of states against that of inputs, over factors of R.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ def plot_tradeoff(
     context
         The machine's context.
     cost : QuadraticCost or StationaryCost
-        The task. Controllers are the best for R times each factor; costs are counted with this R.
+        The task. Controllers are optimal for R times each factor; costs are counted with this R.
     start : array_like, (d,)
         The state in which episodes start.
     machine : str, optional
@@ -153,7 +153,7 @@ def plot_tradeoff(
     factors : array_like, (n,)
         What R is multiplied by.
     draws : int
-        On how many plausible machines each controller is tried.
+        The number of plausible machines each controller is tried on.
     rng, figure
         As for `plot_closed_loop`.
 
@@ -229,7 +229,7 @@ def plot_certificates(
     label: str | None = None,
     figure: Figure | None = None,
 ) -> list[Axes]:
-    """Draw certificates over a range of contexts: the cost with its interval, and the excess.
+    """Plot certificates over a range of contexts: the cost with its interval, and the excess.
 
     Parameters
     ----------
@@ -238,9 +238,9 @@ def plot_certificates(
     name : str, optional
         The value of the context to draw them over; needed if more than one changes.
     label : str, optional
-        What to write at its axis, with its unit, say.
+        The label of its axis, with its unit, say.
     figure : matplotlib.figure.Figure, optional
-        What to draw into; otherwise a new figure of pyplot.
+        The figure to draw into; by default a new pyplot figure.
 
     Returns
     -------
@@ -285,16 +285,16 @@ def plot_certificates(
 
 
 def plot_backtest(found: Backtest, *, figure: Figure | None = None) -> list[Axes]:
-    """Draw a backtest: what was claimed of each machine against what came of it.
+    """Plot a backtest: what was claimed for each machine against what happened.
 
-    Beside it, if steps of the machines' own were asked for, the excess against their number.
+    Beside it, if the backtest tried steps of the machines' own, the excess against their number.
 
     Parameters
     ----------
     found : Backtest
         As `backtest` gives it.
     figure : matplotlib.figure.Figure, optional
-        What to draw into; otherwise a new figure of pyplot.
+        The figure to draw into; by default a new pyplot figure.
 
     Returns
     -------

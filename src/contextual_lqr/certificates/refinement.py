@@ -6,7 +6,7 @@ machines, and still explodes on some. A machine never tried is like one of those
 alternatives M_j are their deviations about its own law (a bootstrap, which need not be Gaussian),
 and the gains of an episode are refined for the least mean over j of J(K, M_j) / J*(M_j). Gains of
 every step can fit a hundred machines too well: each of these varies at each step besides, as in
-`solve`, with most of the covariance of what is believed.
+`solve`, with about half the covariance of what is believed.
 
 As a function of the gain of one step alone that mean is quadratic. With the second moment X_j of
 the state before the step and the value P_j after it, w_j = 1 / J*(M_j) and y = [x; u],
@@ -32,7 +32,7 @@ from contextual_lqr.lqr.preview import Preview, best_costs
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.stationary import Cost
 
-_VARIED = 0.7  # of the covariances: less would fit the machines seen too well
+_VARIED = 0.45  # of the covariances: less would fit the machines seen too well
 _SWEEPS = 6
 _SETTLED = 1e-2  # the gain of a sweep, relative
 _RANK = 1e-10

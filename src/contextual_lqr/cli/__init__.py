@@ -59,13 +59,13 @@ _COMMANDS = {  # group, what it does, an example
     ),
     "new": (
         _FLEET,
-        "Write a fleet's description, with comments, to change to yours.",
+        "Write a commented fleet description for you to edit.",
         "contextual-lqr new fleet.toml\n"
         "contextual-lqr new fleet.toml --from log.csv --contexts machines.csv",
     ),
     "check": (
         _FLEET,
-        "Say all that is wrong with a description and its logs.",
+        "Report everything that is wrong with a description and its logs.",
         "contextual-lqr check fleet.toml 'logs/*.parquet' -o check.html",
     ),
     "fit": (
@@ -75,7 +75,7 @@ _COMMANDS = {  # group, what it does, an example
     ),
     "merge": (
         _FLEET,
-        "Join what several sites have learnt, without their logs.",
+        "Merge what several sites have learnt, without their logs.",
         "contextual-lqr merge here.decoder there.decoder -o both.decoder",
     ),
     "backtest": (
@@ -102,28 +102,28 @@ _COMMANDS = {  # group, what it does, an example
     ),
     "advise": (
         _FLEET,
-        "Say which machine, run next, would teach most, and what no log shows.",
+        "Say which machine to run next, and what no log shows.",
         "contextual-lqr advise fleet.decoder --candidates machines.csv",
     ),
     "study create": (
         _SHARED,
-        "Begin a study of a fleet: a file, or a PostgreSQL database.",
+        "Start a study of a fleet: a file, or a PostgreSQL database.",
         "contextual-lqr study create fleet.db fleet.toml",
     ),
     "study ask": (
         _SHARED,
-        "Plan an episode for a machine, beside all that is being played.",
+        "Plan an episode for a machine, while others are playing.",
         "contextual-lqr study ask fleet.db --context mass=2.5 --machine M-011 --json",
     ),
     "study tell": (
         _SHARED,
-        "Put an episode into the study: all of it, on the disk, or nothing.",
+        "Add an episode to the study: all of it, on disk, or nothing.",
         "contextual-lqr study tell fleet.db episode.csv --ask KEY\n"
         "contextual-lqr study tell fleet.db episode.json --context mass=2.5",
     ),
     "study status": (
         _SHARED,
-        "Say how a study stands: machines, what is out, who is late.",
+        "Show how a study stands: machines, what is out, what is late.",
         "contextual-lqr study status fleet.db",
     ),
     "study export": (
@@ -133,17 +133,17 @@ _COMMANDS = {  # group, what it does, an example
     ),
     "study import": (
         _SHARED,
-        "Take in episodes that `study export` wrote, here or elsewhere.",
+        "Import episodes that `study export` wrote, here or elsewhere.",
         "contextual-lqr study import fleet.db episodes.jsonl",
     ),
     "study compact": (
         _SHARED,
-        "Make opening quick again, and forget asks that are done.",
+        "Make opening fast again, and drop finished asks.",
         "contextual-lqr study compact fleet.db",
     ),
     "study token create": (
         _SHARED,
-        "Make a token for a service of the study, and print it this once.",
+        "Create a token for the study's service, and print it once.",
         "contextual-lqr study token create fleet.db --role machine --machine M-011",
     ),
     "study token list": (
@@ -153,7 +153,7 @@ _COMMANDS = {  # group, what it does, an example
     ),
     "study token revoke": (
         _SHARED,
-        "Let a token open nothing from now on.",
+        "Revoke a token for good.",
         "contextual-lqr study token revoke fleet.db 0123456789abcdef",
     ),
     "serve": (
@@ -163,12 +163,12 @@ _COMMANDS = {  # group, what it does, an example
     ),
     "info": (
         _HERE,
-        "Say which version this is, and how it runs here.",
+        "Show the version, and how it runs here.",
         "contextual-lqr info --json",
     ),
     "completion": (
         _HERE,
-        "Let Tab complete commands and options in bash, zsh or fish.",
+        "Set up Tab completion in bash, zsh or fish.",
         "contextual-lqr completion --install\nsource <(contextual-lqr completion bash)",
     ),
 }
@@ -187,7 +187,7 @@ app["--help"].group = app["--version"].group = _HERE
 app.command(
     _study := cyclopts.App(
         name="study",
-        help="Ask and tell for a whole fleet at once; all is in one database.",
+        help="Ask and tell for a whole fleet at once; everything is in one database.",
         help_epilogue="contextual-lqr study COMMAND --help explains a command, with an example.",
         group=_SHARED,
     )
@@ -195,7 +195,7 @@ app.command(
 _study.command(
     _token := cyclopts.App(
         name="token",
-        help="Say who may speak to a service of the study.",
+        help="Manage who may use the study's service.",
         help_epilogue="contextual-lqr study token COMMAND --help explains a command.",
     )
 )
@@ -260,8 +260,8 @@ def _judged(error: BaseException) -> int:
         raise error
     found = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     return _refused(
-        f"this is a fault of the program, not yours ({found}); please report it, with what "
-        f"{_TRACEBACK}=1 in the environment makes of it",
+        f"this is a bug in the program ({found}); please report it, with the "
+        f"output of the same command under {_TRACEBACK}=1",
         1,
     )
 

@@ -35,7 +35,7 @@ def advise(
     candidates
         A table (CSV or Parquet) of the machines that could be run.
     targets
-        A table of the machines to be controlled; the candidates themselves unless given.
+        A table of the machines to be controlled; by default the candidates themselves.
     dither
         The standard deviation of what the run would add to every input.
     """

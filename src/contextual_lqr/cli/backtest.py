@@ -39,9 +39,9 @@ def backtest(
     Parameters
     ----------
     own
-        Numbers of steps of its own that a machine is given, too; else shares of what they have.
+        Also try with this many steps of a machine's own; by default, shares of what they have.
     horizon
-        Another number of states of an episode than the fleet's.
+        The number of states in an episode, if not the fleet's.
     output
         The figure to write, .png, .svg or .pdf.
     """
@@ -53,7 +53,7 @@ def backtest(
     store = fitted.decoder.store
     if store is None or len(store) < 2:
         raise InputError(
-            f"{fleet} has learnt from fewer than two machines, and can leave none of them out"
+            f"{fleet} has learnt from fewer than two machines, so none can be left out"
         )
     if isinstance(fitted.decoder.context_map, Dynamics):
         found = run(

@@ -30,7 +30,7 @@ def check(
     Parameters
     ----------
     output
-        A page to write, check.html: what is in the logs, with a picture.
+        A page to write, check.html: what is in the logs, with a plot.
     """
     console, survey = Console(), None
     try:
@@ -44,7 +44,7 @@ def check(
                 say(console, line)
         sys.exit(1)
     if output is not None:
-        require(logs, "a page is about logs: give some")
+        require(logs, "a page needs logs: give some")
         sources = find_sources([str(log) for log in logs])
         require_writable(output, [description, *(source.path for source in sources)])
     if not as_json:

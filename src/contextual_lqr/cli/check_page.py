@@ -31,8 +31,8 @@ def summary(survey: LogSurvey) -> list[str]:
     if report.bad_rows:
         said.append(f"{report.bad_rows:,} of {report.rows:,} rows are bad")
     for found, none in (
-        (survey.delay, "no input acts late, by these logs"),
-        (survey.history, "the last step is history enough, by these logs"),
+        (survey.delay, "these logs show no late input"),
+        (survey.history, "these logs need no longer history"),
     ):
         if found is not None:
             said.append("; ".join(found) or none)
@@ -70,8 +70,8 @@ def write_page(survey: LogSurvey, path: Path) -> None:
             pictures["history"] = as_svg(drawn)
             told = (
                 f"The error of predictions up to {choice.steps} steps ahead on machines left out, "
-                "by how many outputs the state holds; 1 is that of saying that outputs stay as "
-                f"they are. Taken are {choice.words}."
+                "by how many outputs the state holds; 1 is the error of predicting no change. "
+                f"Chosen: {choice.words}."
             )
     page = rendered_page(
         "check.html",

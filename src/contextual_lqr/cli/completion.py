@@ -21,7 +21,7 @@ def completion(shell: Shell | None = None, /, *, install: Annotated[bool, Flag] 
     Parameters
     ----------
     shell
-        The shell; the one that runs this unless given.
+        The shell; by default the one that runs this.
     install
         Write the script where the shell looks for it, and not to standard output.
     """
@@ -30,7 +30,7 @@ def completion(shell: Shell | None = None, /, *, install: Annotated[bool, Flag] 
         sys.stdout.write(app.generate_completion(shell=chosen))
         return
     path = app.install_completion(shell=chosen)
-    say(Console(), f"{path} is written: it counts in the next {chosen} that is started")
+    say(Console(), f"{path} is written, and takes effect in the next {chosen} you start")
 
 
 def _own_shell() -> Shell:

@@ -78,40 +78,40 @@ def design(
     Parameters
     ----------
     contexts
-        A table (CSV or Parquet) with a machine a row; a column `machine` names them, and what was
+        A table (CSV or Parquet) with one row per machine; with a column `machine`, what was
         logged under that name and context counts.
     schedule
-        A table with a step a row: one machine whose context changes during the episode; --context
-        gives what stays.
+        A table with one row per step: one machine whose context changes during the episode;
+        --context gives what is constant.
     horizon
-        The number of states of an episode, if not the fleet's; without any horizon there is one
-        constant gain, for machines that run on and on.
+        The number of states in an episode, if not the fleet's; without any horizon there is one
+        constant gain, for machines that run continuously.
     Q
-        Other weights of the states: name=value, with commas, the others being 0; or all in order.
+        Other weights for the states: name=value, with commas, the rest being 0; or all in order.
     R
-        Other weights of the inputs, likewise.
+        Other weights for the inputs, likewise.
     target
-        Another target: name=value, or for an episode a table with a row a step.
+        Another target: name=value, or for an episode a table with one row per step.
     integral
         States without a steady error, where there is no horizon: names, name=weight, or none.
     measured
-        What disturbances of [measured] are now, name=value; they are expected to stay so.
+        The current values of [measured] disturbances, name=value; expected to stay as they are.
     forecast
-        A table with a row a step: how they will change. The controller acts on what is to come.
+        A table with one row per step: how they will change. The controller acts on it ahead.
     sweep
-        R: try it 0.01 to 100 times as large, and draw to --output what inputs buy, a .png or .svg.
+        R: try it 0.01 to 100 times as large, and plot the trade-off to --output, a .png or .svg.
     beta
-        Which decoders are plausible; determinant, wider, allows for logs of agents that learnt.
+        Which decoders are plausible; determinant is wider, and allows for logs of learning agents.
     delta
-        The probability with which the interval may miss the true cost.
+        The probability that the interval may miss the true cost.
     draws
         The number of posterior draws.
     quick
         Search for the ends of the interval, without proving them.
     seed
-        Of the posterior draws.
+        The seed of the posterior draws.
     csv
-        Write a table with a row a machine, gains included.
+        Write a table with one row per machine, gains included.
     npz
         Write NumPy arrays; needs --output.
     output
@@ -125,7 +125,7 @@ def design(
     fitted = load_learnt(fleet)
     described = retuned_task(fitted.description, Q, R, target, horizon, integral, measured)
     if integral is not None and described.horizon is not None:
-        raise InputError("--integral is for machines that run on and on, without a horizon")
+        raise InputError("--integral is for machines that run continuously, without a horizon")
     options: Any = {"beta": beta, "delta": delta, "draws": draws, "bounds": not quick}
     options["rng"] = np.random.default_rng(seed)
     if schedule is not None:
@@ -137,7 +137,7 @@ def design(
         machines = chosen_machines(fitted, context, contexts, machine)
         if sweep is not None:
             if forecast is not None:
-                raise InputError("--sweep knows no --forecast: leave one of them out")
+                raise InputError("--sweep and --forecast cannot be combined: leave one of them out")
             show_tradeoff(fitted, described, machines, draws, seed, as_json, output)
             return
         if forecast is not None:
@@ -267,7 +267,7 @@ def read_schedule(path: Path, context: Sequence[str] | None, names: Sequence[str
     fixed = one_machine(context or [], [name for name in names if name in given])
     changing = [name for name in names if name not in fixed]
     if not changing:
-        raise InputError("--context gives every value, so that --schedule has nothing to say")
+        raise InputError("--context gives every value, so --schedule adds nothing")
     return Schedule(fixed | dict(read_machines(path, changing).contexts))
 
 

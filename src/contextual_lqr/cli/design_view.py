@@ -85,7 +85,7 @@ def show(designed: Designed) -> None:
         have = "has data of its own" if own == 1 else "have data of their own"
         console.print(f"{own} of them {have}, {rows:,} rows in all")
     if certificates[0].margins is not None:
-        said = "Constant gains, average costs of a step: the task has no horizon."
+        said = "Constant gains, average costs per step: the task has no horizon."
         console.print(said, style="dim")
     note = _interval_note(beta, delta, quick, certificates[0])
     console.print(note, style="dim")
@@ -197,9 +197,9 @@ def _interval_note(beta: str, delta: float, quick: bool, one: Certificate) -> st
     if isinstance(one, PathCertificate):
         return "The interval holds 95 % of runs on posterior draws, and is not proven."
     if one.margins is not None:
-        return "The interval was searched for in what is plausible, and is not proven."
+        return "The interval was found by a search over plausible machines, and is not proven."
     if quick:
-        return "--quick: the interval was searched for, and is not proven."
+        return "--quick: the interval was found by a search, and is not proven."
     return f"The interval holds for all decoders of the {beta} set, at 1 - delta = {1 - delta:g}."
 
 

@@ -50,7 +50,7 @@ def export(
     single
         Compute in floats instead of doubles.
     prefix
-        What names in C begin with, for several files in one program; controller unless given.
+        What names in C begin with, for several files in one program; by default controller.
     """
     kind = output.suffix.lower()
     if kind not in (".c", ".json"):
@@ -62,7 +62,7 @@ def export(
         require_writable(path, [fleet])
     fitted = load_learnt(fleet)
     if isinstance(fitted.decoder.context_map, Dynamics):
-        what = "these machines are not linear: each start has a path and gains of its own"
+        what = "these machines are nonlinear: each start has its own path and gains"
         raise InputError(f"{what}, which `contextual-lqr design --json` writes")
     if kind == ".json":
         model = _model(fitted, context, machine)
@@ -106,10 +106,10 @@ def export(
 
 def _facts(files: list[str], fitted: FittedFleet, made: CFile) -> list[tuple[str, str]]:
     counts, hedge = made.counts, fitted.hedge()
-    against = f"hedges against {hedge:g} times what is unknown, as machines left out ask for"
+    against = f"hedges against {hedge:g} times what is unknown, as machines left out require"
     facts = [
         ("written", " and ".join(files)),
-        ("the gain", against if hedge else "is best for the machine as expected"),
+        ("the gain", against if hedge else "is optimal for the expected machine"),
         ("constants", f"{counts.data_bytes:,} bytes"),
         ("a controller", f"{counts.state_bytes:,} bytes"),
         ("stack", f"at most about {counts.stack_bytes:,} bytes"),

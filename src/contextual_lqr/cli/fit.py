@@ -53,17 +53,17 @@ def fit(
     output
         The decoder file to write.
     into
-        A decoder file to add to; it is written anew unless -o names another.
+        A decoder file to add to; it is overwritten unless -o names another.
     strict
         Refuse logs with bad rows, instead of setting these aside.
     robust
-        Leave machines out that do not obey the fleet's model.
+        Leave out machines that do not obey the fleet's model.
     alarm
         Look for such machines.
     only
         Learn from one machine alone: its label, or its context as mass=2.
     allow_repeats
-        Learn also from logs that were learnt before, which then count twice.
+        Learn again from logs that were learnt before, which then count twice.
     """
     target = output or into
     if target is None:
@@ -101,7 +101,7 @@ def fit(
         say(console, sentence)
     say_alarm(console, fleet.alarm)
     if decoder.ignored_rows:
-        say(console, f"{decoder.ignored_rows:,} rows are so large that rounding drowns the noise")
+        say(console, f"{decoder.ignored_rows:,} rows are so large that rounding swamps the noise")
     say(console, f"{target} is written: {decoder.rows:,} rows of {decoder.episodes:,} episodes")
     console.print(str(backtested))
 
@@ -140,11 +140,11 @@ def backtest_fit(fleet: FittedFleet) -> FitBacktest:
     n = 0 if store is None else len(store)
     if isinstance(described.context_map, Dynamics):
         return FitBacktest(
-            None, n, "no backtest of paths, which takes a while: `contextual-lqr backtest` does"
+            None, n, "no backtest of paths, which takes a while: run `contextual-lqr backtest`"
         )
     if n < 2:
         return FitBacktest(None, n, "no backtest: it takes two machines, to leave one out")
     if n > _MOST:
-        why = f"no backtest of {n:,} machines, which takes a while: `contextual-lqr backtest` does"
+        why = f"no backtest of {n:,} machines, which takes a while: run `contextual-lqr backtest`"
         return FitBacktest(None, n, why)
     return FitBacktest(fleet_check(fleet.decoder, described.cost, described.start).backtest, n)

@@ -71,7 +71,7 @@ def say_report(console: Console, report: LogReport) -> None:
     if report.repeated:
         say(console, f"{_count(report.repeated, 'transition')} learnt before, and left out")
     if report.copied:
-        what = f"{_count(report.copied, 'transition')} of stretches that are there twice, left out"
+        what = f"{_count(report.copied, 'transition')} of stretches that appear twice, left out"
         say(console, f"{what} once, the first from {report.first_copies[0]}")
     if report.bad:
         say(console, f"{_count(report.bad_rows, 'bad row')}, set aside:")
@@ -87,7 +87,7 @@ def _say_history(console: Console, found: HistoryChoice) -> None:
     say(console, f"history   {found.words}, delay {found.delay}")
     if found.errors:
         curve = ", ".join(f"{n}: {error:.3g}" for n, error in found.errors.items())
-        ahead = f"errors up to {found.steps} steps ahead, against outputs that stay"
+        ahead = f"errors up to {found.steps} steps ahead, relative to predicting no change"
         for line in wrap(f"{ahead}: {curve}", 68):
             say(console, f"          {line}")
 

@@ -133,7 +133,7 @@ def chosen_machines(
     found = _with_own_rows(fitted, Machines(contexts, None if machine is None else [machine]))
     if machine is not None and not found.own_rows[0]:
         known = [one for one in _all_logged(fitted, machine) if one is not None]
-        its = f": its data are of {'; '.join(map(shown, known))}" if known else ""
+        its = f": its data are from {'; '.join(map(shown, known))}" if known else ""
         raise InputError(f"there are no data of '{machine}' with this context{its}")
     return found
 
@@ -160,7 +160,7 @@ def _logged(fitted: FittedFleet, machine: str) -> dict[str, float]:
             "--context"
         )
     if found[0] is None:
-        raise InputError(f"the logs do not tell the context of '{machine}': say it with --context")
+        raise InputError(f"the logs do not say the context of '{machine}': give it with --context")
     return found[0]
 
 
@@ -193,10 +193,10 @@ def beyond_logs(
 def own_data(decoder: Decoder, rows: int) -> str:
     """What a machine has itself shown, and what that counts for, in words."""
     if not rows:
-        return "none: what is said rests on the other machines"
+        return "none: this rests on the other machines"
     said = f"{rows:,} row{'s' if rows > 1 else ''} of its own"
     if not decoder.deviations.any():
-        said += ", which count as any other's: no machine deviates from the law"
+        said += ", which count like any other's: no machine deviates from the law"
     return said
 
 

@@ -20,7 +20,7 @@ def merge(
     allow_repeats: Annotated[bool, Flag] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Join what several sites have learnt, without their logs.
+    """Merge what several sites have learnt, without their logs.
 
     Parameters
     ----------

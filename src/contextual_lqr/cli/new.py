@@ -29,13 +29,13 @@ def new(
     path
         The file to write. It must not exist yet.
     log
-        A log to describe: what its columns seem to be is written, guesses marked as guesses.
+        A log to describe: write what its columns seem to be, with guesses marked as such.
     contexts
         With --from: the table of the machines' contexts, if the log does not have them.
     """
-    require(contexts is None or log is not None, "--contexts is for --from: give the log, too")
+    require(contexts is None or log is not None, "--contexts needs --from: give the log too")
     if path.exists():
-        raise InputError(f"{path} exists already, and is left as it is")
+        raise InputError(f"{path} already exists, and was not changed")
     if log is None:
         atomic_write(path, TEMPLATE.encode())
         say(Console(), f"{path} is written: change it to your fleet")
@@ -44,5 +44,5 @@ def new(
     text = describe_table(str(log), known, folder=path.parent)
     atomic_write(path, text.encode())
     guesses = sum("# guess" in line for line in text.splitlines())
-    say(Console(), f"{path} is written, with {guesses} guesses, marked: look at each, then try")
+    say(Console(), f"{path} is written, with {guesses} guesses, marked: check each, then try")
     say(Console(), f"  contextual-lqr check {path} {log}")

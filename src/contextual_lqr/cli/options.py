@@ -61,7 +61,7 @@ def _readable(path: Path) -> None:
 def _decoder(_: object, path: Path | None) -> None:
     """Refuse to write a decoder over what is a log by its name: `-o *.csv` gives the first one."""
     if path is not None and path.suffix.lower() in (".toml", *KINDS):
-        raise ValueError(f"{path} is no name for a decoder file: give another, as fleet.decoder")
+        raise ValueError(f"{path} cannot be a decoder file: give another, as fleet.decoder")
 
 
 Output = Parameter(name=["--output", "-o"])
@@ -99,7 +99,7 @@ OptionalFile = Annotated[Path | None, Parameter(validator=_file())]
 _CONTEXT = "The machine, as name=value; several values with commas, or the option again."
 Context = Annotated[list[str] | None, Parameter(negative="", help=_CONTEXT)]
 
-_MACHINE = "The label of a machine in the logs: what it has shown itself counts, too."
+_MACHINE = "The label of a machine in the logs, whose own data count too."
 Machine = Annotated[str | None, Parameter(help=_MACHINE)]
 
 _STORE = "The study: a file, or postgresql://user@host/database."
@@ -120,7 +120,7 @@ class Where:
     cluster: str | None = None
     """Work on this Dask scheduler's workers, tcp://host:8786, instead; they see the same paths."""
     tls_ca: OptionalFile = None
-    """For a tls:// cluster: the certificates of those who may sign others."""
+    """For a tls:// cluster: the certificates of the authorities."""
     tls_cert: OptionalFile = None
     """For a tls:// cluster: our certificate."""
     tls_key: OptionalFile = None
@@ -135,7 +135,7 @@ class Where:
             require(alone, "--jobs is for this machine, --cluster for others: give one of them")
             return Cluster(self.cluster, *(None if file is None else str(file) for file in proof))
         unused = not any(proof)
-        require(unused, "certificates are for a --cluster tls://host:8786, which is not given")
+        require(unused, "certificates are only for --cluster tls://host:8786: none is given")
         if self.jobs is None:
             return kernels.cores()
         require(self.jobs >= 1, f"--jobs must be at least 1, not {self.jobs}")

@@ -29,7 +29,7 @@ def play(
     seed: Seed = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Watch an agent learn a fleet, one machine an episode.
+    """Watch an agent learn a fleet, one machine per episode.
 
     Parameters
     ----------
@@ -40,9 +40,9 @@ def play(
     episodes_
         How many machines to learn from.
     adapt
-        Plan anew at every step, or once an episode.
+        Plan again at every step, or once per episode.
     seed
-        Of the machines, their noise and the agent.
+        The seed of the machines, their noise and the agent.
     """
     console, played = Console(), FLEETS[fleet]() if fleet in FLEETS else _pendulum()
     shown: list[EpisodeRow] = []
@@ -74,7 +74,7 @@ def _pendulum() -> Fleet:
 
 def _table(name: str, fleet: Fleet, shown: list[EpisodeRow]) -> Table:
     """The last episodes, each with its machine, its cost, and what is known after it."""
-    table = Table(title=f"{name.replace('-', ' ')}: one machine an episode")
+    table = Table(title=f"{name.replace('-', ' ')}: one machine per episode")
     table.add_column("", justify="right")
     for name in fleet.context_map.names or ():
         unit = fleet.units.get(name, "")

@@ -40,19 +40,19 @@ def reproduce(
     Parameters
     ----------
     paths
-        The paths to follow; all three unless given.
+        The paths to follow; by default all three.
     decays
-        How much of its velocity an object keeps in a step; 1 and 0.7 unless given.
+        How much of its velocity an object keeps per step; by default 1 and 0.7.
     episodes
-        Training episodes of a trial; 100 unless given.
+        Training episodes per trial; by default 100.
     seeds
-        Trials of each setting and strategy; 20 unless given.
+        Trials of each setting and strategy; by default 20.
     strategies
-        The rules for what to play; all unless given.
+        The rules for what to play; by default all.
     samples
-        Decoders that the paper's rule draws before an episode; 100 unless given.
+        Decoders that the paper's rule draws before an episode; by default 100.
     beta
-        The β of the paper's rule; 10000 unless given.
+        The β of the paper's rule; by default 10000.
     config
         Repeat the run of this config.json, bit for bit.
     out
@@ -96,7 +96,7 @@ def _run(config: Config, workers: Workers, out: Path, as_json: bool, console: Co
     store = Store(out, config)
     missing = len(store.missing())
     if missing < len(config.trials):
-        console.print(f"{len(config.trials) - missing} of them are there already")
+        console.print(f"{len(config.trials) - missing} of them are already done")
     if missing:
         with Progress("playing", missing, "trials") as progress:
             run_missing(store, workers, lambda _: progress.advance())

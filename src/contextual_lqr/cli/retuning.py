@@ -102,5 +102,5 @@ def show_tradeoff(
         parts = f"{found.state[k]:.3g}", f"{found.effort[k]:.3g}"
         table.add_row(f"{factor:g}", parts[0], bands[0], parts[1], bands[1], f"{found.held[k]:.0%}")
     console = Console()
-    console.print(f"{name}: root mean squares of a step, by the task's own Q and R", markup=False)
+    console.print(f"{name}: root mean squares per step, by the task's own Q and R", markup=False)
     console.print(table)

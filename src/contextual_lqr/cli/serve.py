@@ -26,12 +26,12 @@ def serve(
     Parameters
     ----------
     store
-        Where a study is, such as sqlite:///fleet.db, or its name and that,
+        Where a study is, such as sqlite:///fleet.db, or with a name,
         fleet=sqlite:///fleet.db; once for each study.
     host
-        The address to listen on; elsewhere than here, every study needs tokens.
+        The address to listen on; if not this host alone, every study needs tokens.
     port
-        The port; 0 for any that is free.
+        The port; 0 for any free one.
     tls_cert
         The certificate, to speak HTTPS; with tls_key.
     tls_key
@@ -60,11 +60,11 @@ def serve(
             if not Tokens(study._log).any():
                 say(
                     console,
-                    f"{name} has no tokens: who is on this host may do everything; "
+                    f"{name} has no tokens: anyone on this host may do everything; "
                     "`contextual-lqr study token create` makes one",
                 )
         if scheme == "http" and not host.startswith("127."):
-            say(console, "without TLS, tokens can be read on the way: use a proxy, or --tls-cert")
+            say(console, "without TLS, tokens can be read in transit: use a proxy, or --tls-cert")
         running.run([socket])
 
 

@@ -52,13 +52,13 @@ def simulate(
     Parameters
     ----------
     horizon
-        Another number of states than the fleet's; of a constant gain, if the fleet has none, 100.
+        The number of states, if not the fleet's; 100 for a constant gain, if the fleet has none.
     runs
         The number of runs, each with a decoder drawn from the posterior.
     band
         The share of the runs that the band holds.
     seed
-        Of the runs.
+        The seed of the runs.
     output
         The figure to draw, a .png or .svg file.
     """

@@ -52,7 +52,7 @@ def ask(
     worker: str | None = None,
     as_json: Annotated[AsJson, Parameter(help=_PLAN)] = False,
 ) -> None:
-    """Plan an episode for a machine, beside all that is being played.
+    """Plan an episode for a machine, while others are playing.
 
     Parameters
     ----------
@@ -61,11 +61,11 @@ def ask(
     machine
         Its label.
     start
-        Where the episode starts, as position=1,velocity=0, if not where the fleet does.
+        Where the episode starts, as position=1,velocity=0, if not at the fleet's start.
     key
         What the ask is known by: the same key gives the same plan again.
     lease
-        For how many seconds it is waited for; later is welcome too.
+        How many seconds to wait for it; late results are accepted too.
     worker
         Who asks.
     """
@@ -95,21 +95,21 @@ def tell(
     worker: str | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Put an episode into the study: all of it, on the disk, or nothing.
+    """Add an episode to the study: all of it, on disk, or nothing.
 
     Parameters
     ----------
     played
-        A CSV or Parquet table with a row a step and columns named as states and inputs, the last
-        row without inputs; or JSON with "states" and "inputs". Without names: x1, x2, …, u1, u2, …
+        A CSV or Parquet table with one row per step and columns named as states and inputs, the
+        last row without inputs; or JSON with "states" and "inputs". Without names: x1, …, u1, …
     ask
-        The key of the ask that it comes of.
+        The key of the ask that it answers.
     context
         The machine's context, as mass=2.5, if nobody asked.
     machine
-        The label of the machine that played it; that of the ask, unless given.
+        The label of the machine that played it; by default that of the ask.
     key
-        What the episode is known by; unless given, a digest of all of it.
+        What the episode is known by; by default a digest of its contents.
     worker
         Who tells.
     """
@@ -119,7 +119,7 @@ def tell(
         trajectory = episode_from(played, *names_of(study))
         what: Any = ask if ask is not None else context_of(study, context)
         told = study.tell(what, trajectory, machine, key=key, worker=worker)
-    again = "" if told.new else ", told before"
+    again = "" if told.new else ", already told"
     sentence = f"episode {told.number:,}{again}: {len(trajectory)} steps"
     answer(as_json, told._asdict(), sentence)
 
@@ -140,7 +140,7 @@ def export(store: Store, /, *, output: Annotated[Path, Output], as_json: AsJson 
     Parameters
     ----------
     output
-        The file to write, a line an episode.
+        The file to write, one line per episode.
     """
     require_writable(output)
     with Study.open(address(store, must_exist=True)) as study:
@@ -167,20 +167,20 @@ def import_(store: Store, episodes: File, /, *, as_json: AsJson = False) -> None
                 try:
                     told = study.import_(record)
                 except InputError as error:
-                    done = f"; {new:,} before it are in" if new else ""
+                    done = f"; the {new:,} before it were imported" if new else ""
                     raise InputError(f"{episodes}, line {place}: {error}{done}") from error
                 new, known = new + told.new, known + (not told.new)
                 progress.advance()
-    sentence = f"{new:,} new episodes, {known:,} that were there"
+    sentence = f"{new:,} new episodes, {known:,} already there"
     answer(as_json, {"new": new, "known": known}, sentence)
 
 
 def compact(store: Store, /, *, as_json: AsJson = False) -> None:
-    """Make opening quick again, and forget asks that are told or a week late."""
+    """Make opening fast again, and drop asks that are answered or a week late."""
     with Study.open(address(store, must_exist=True)) as study:
         gone = study.compact()
         episodes = study.status().episodes
-    sentence = f"{store} is compact: {episodes:,} episodes, done asks forgotten: {gone:,}"
+    sentence = f"{store} is compacted: {episodes:,} episodes, finished asks dropped: {gone:,}"
     answer(as_json, {"forgotten_asks": gone, "episodes": episodes}, sentence)
 
 

@@ -33,7 +33,7 @@ def address(store: str, *, must_exist: bool = False) -> str:
         return store
     path = Path(store)
     if must_exist and not path.exists():
-        hint = f"`contextual-lqr study create {store} fleet.toml` begins one"
+        hint = f"`contextual-lqr study create {store} fleet.toml` starts one"
         raise InputError(f"there is no file {store}; {hint}")
     if path.exists():
         require_regular(path)
@@ -87,7 +87,7 @@ def episode_from(path: Path, states: Sequence[str], inputs: Sequence[str]) -> Tr
         values = frame[name][:rows].cast(pl.Float64, strict=False).fill_null(math.nan).to_numpy()
         if not np.isfinite(values).all():
             row = int(np.isfinite(values).argmin())
-            raise InputError(f"{path}: row {row + 1} of '{name}' is no finite number")
+            raise InputError(f"{path}: row {row + 1} of '{name}' is not a finite number")
         columns[name] = values
     return Trajectory(
         np.stack([columns[name] for name in states], 1),

@@ -25,13 +25,13 @@ def create(
     name: str | None = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token, and print it this once: the store keeps a digest only.
+    """Create a token, and print it once: the store keeps only a digest.
 
     Parameters
     ----------
     role
-        What its holder may: watch; ask and tell for one machine; for all, and export and import
-        (engineer); everything (administrator).
+        What its holder may do: watch; ask and tell for one machine; for all, and export and
+        import (engineer); everything (administrator).
     machine
         The label of the machine that it is for, if its role is machine.
     name
@@ -62,7 +62,7 @@ def list_(store: Store, /, *, as_json: AsJson = False) -> None:
 
 
 def revoke(store: Store, token: str, /, *, as_json: AsJson = False) -> None:
-    """Let a token open nothing from now on.
+    """Revoke a token for good.
 
     Parameters
     ----------

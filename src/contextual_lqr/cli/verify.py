@@ -35,15 +35,15 @@ def verify(
     Parameters
     ----------
     fleet
-        A path to follow; may be repeated. All three unless given.
+        A path to follow; may be repeated. By default all three.
     seeds
-        Short runs a fleet, for coverage; and random fleets, for beliefs about machines.
+        Short runs per fleet, for coverage; and random fleets, for beliefs about machines.
     delta
-        The probability with which the guarantees may fail.
+        The probability that the guarantees may fail.
     runs
-        Long runs a fleet, for the rates.
+        Long runs per fleet, for the rates.
     episodes
-        Episodes of a long run.
+        Episodes in a long run.
     out
         Folder for the report, its figures and the rows they are made from.
     beta_factor

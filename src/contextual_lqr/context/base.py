@@ -34,13 +34,13 @@ class ContextMap(ABC):
     Parameters
     ----------
     states, inputs : int, optional
-        The sizes d and m; learnt from the first episode unless given.
+        The sizes d and m; by default learnt from the first episode.
     bounds : mapping from str to (low, high), optional
         Declares the names of a context, which is then a mapping of exactly these names to finite
         numbers, within the bounds, which may be infinite. Without names, a context is whatever the
         functions of the map take.
     allow_outside : bool
-        Take values outside the bounds, too.
+        Also accept values outside the bounds.
     """
 
     states: int | None = None
@@ -70,10 +70,10 @@ class ContextMap(ABC):
     @property
     @abstractmethod
     def shape(self) -> tuple[int, int, int] | None:
-        """(p, d, m), or None while one of them is not known."""
+        """(p, d, m), or None while one of them is unknown."""
 
     def sized(self: Map, states: int, inputs: int) -> Map:
-        """The same map, for machines of so many states and inputs; refused if it has others."""
+        """The same map, sized for this many states and inputs; refused if it has others."""
         for word, now, new in (("states", self.states, states), ("inputs", self.inputs, inputs)):
             if now is not None and now != new:
                 raise InputError(f"this context map has {now} {word}, it cannot be sized for {new}")

@@ -1,4 +1,4 @@
-"""Dynamics that are not linear: features of context, state and input, x' = Θ φ(c, x, u) + w.
+"""Nonlinear dynamics: features of context, state and input, x' = Θ φ(c, x, u) + w.
 
 Linear in the unknowns, so that what is learnt is what a fleet with G = I learns: where a linear
 machine has y = [x; u], this one has y = φ, of p entries.
@@ -109,7 +109,7 @@ class Dynamics(ContextMap):
         return None
 
     def usual_sizes(self, scales: Float[Array, " n"]) -> Float[Array, " p"] | None:
-        """How large features are where states and inputs are about so large.
+        """How large features are where states and inputs have these sizes.
 
         None where contexts cannot be sampled.
         """
@@ -129,7 +129,7 @@ class Dynamics(ContextMap):
         return np.sqrt(np.mean(squares, 0)) if squares else None
 
     def sized(self: Map, states: int, inputs: int) -> Map:
-        """The same; refused unless it has so many states and inputs."""
+        """The same; refused unless it has this many states and inputs."""
         for word, now, new in (("states", self.states, states), ("inputs", self.inputs, inputs)):
             require(now == new, f"these dynamics have {now} {word}, not {new}")
         return self
@@ -222,7 +222,7 @@ def require_rows_apart(context_map: ContextMap, known: Mapping[int, Array]) -> N
     """Refuse known rows where all rows of Θ have the same unknowns."""
     require(
         not (known and isinstance(context_map, Dynamics) and context_map.shared),
-        "the unknowns of these dynamics are shared, so that no row of Θ is known by itself",
+        "the unknowns of these dynamics are shared, so no row of Θ can be known on its own",
     )
 
 
@@ -252,7 +252,7 @@ def named(word: str, given: Any) -> tuple[str, ...]:
         require(isinstance(name, str), f"the name of a {word} must be text, not {shown(name)}")
         require(name not in RESERVED, f"'{name}' already means something in expressions: rename it")
     require(names, f"there must be at least one {word}")
-    require(len(set(names)) == len(names), f"two {word}s have one name: {', '.join(names)}")
+    require(len(set(names)) == len(names), f"two {word}s share a name: {', '.join(names)}")
     return names
 
 

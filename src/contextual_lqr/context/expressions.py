@@ -171,7 +171,7 @@ def _read(node: ast.expr, text: str, depth: int = 1) -> Node:
         case ast.UnaryOp(op, operand) if type(op) in _SIGNS:
             return Node(_SIGNS[type(op)], (inner(operand),))
         case ast.Call(func=ast.Name(id=name)) if name not in FUNCTIONS:
-            raise _fault(node, text, f"calls {name}, which is no function known here")
+            raise _fault(node, text, f"calls {name}, which is not a known function")
         case ast.Call(func=ast.Name(id=name), args=args, keywords=keywords):
             several, given = name in ("min", "max"), len(args) + len(keywords)
             if keywords or not (given == FUNCTIONS[name] or (several and given > 2)):

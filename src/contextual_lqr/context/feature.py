@@ -143,7 +143,7 @@ def _named(features: Any) -> list[tuple[str, Any]]:
         if not isinstance(name, str) or not (isinstance(feature, str) or callable(feature)):
             raise InputError(f"a feature must be an expression or a function, not {shown(item)}")
         if name in named:
-            raise InputError(f"two features are named '{name}': name them apart in a mapping")
+            raise InputError(f"two features are named '{name}': name them in a mapping")
         named[name] = parse(feature) if isinstance(feature, str) else feature
     if not named:
         raise InputError('there must be at least one feature; the constant one is "1"')

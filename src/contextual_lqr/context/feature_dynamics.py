@@ -28,7 +28,7 @@ class FeatureDynamics(Dynamics):
     states, inputs : sequence of str
         Their names. All other names in the features are those of the context.
     bounds, allow_outside
-        As for `FeatureContext`: within which bounds a context lies.
+        As for `FeatureContext`: the bounds of a context.
 
     Raises
     ------
@@ -64,7 +64,7 @@ class FeatureDynamics(Dynamics):
     ) -> None:
         states, inputs = named("state", states), named("input", inputs)
         if both := set(states) & set(inputs):
-            raise InputError(f"a state and an input have one name: {', '.join(sorted(both))}")
+            raise InputError(f"a state and an input share a name: {', '.join(sorted(both))}")
         lists = _lists(features, states)
         texts = tuple(dict.fromkeys(text for row in lists for text in row))
         expressions = tuple(map(parse, texts))
@@ -231,5 +231,5 @@ def _texts(features: Sequence[Any]) -> tuple[str, ...]:
     texts = tuple(one.strip() for one in features)
     require(texts, 'there must be at least one feature; the constant one is "1"')
     twice = [text for i, text in enumerate(texts) if text in texts[:i]]
-    require(not twice, f"the feature '{(twice or [''])[0]}' is there twice")
+    require(not twice, f"the feature '{(twice or [''])[0]}' is given twice")
     return texts

@@ -13,7 +13,7 @@ from contextual_lqr.context.base import ContextMap
 @final
 @dataclass(frozen=True, eq=False)
 class FunctionContext(ContextMap):
-    """G = f(context), for whatever the other maps cannot say.
+    """G = f(context), for whatever the other maps cannot express.
 
     Parameters
     ----------

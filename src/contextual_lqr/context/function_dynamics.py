@@ -19,7 +19,7 @@ _STEP = float(np.finfo(np.float64).eps) ** (1 / 3)  # relative: best for central
 @final
 @dataclass(frozen=True, eq=False, init=False)
 class FunctionDynamics(Dynamics):
-    """Dynamics whose features are what a function says.
+    """Dynamics whose features are given by a function.
 
     Parameters
     ----------

@@ -66,7 +66,7 @@ class Variables:
         columns = {name: _column(name, batch[name]) for name in self.bounds}
         if len({len(column) for column in columns.values()}) > 1:
             lengths = ", ".join(f"{name} has {len(column)}" for name, column in columns.items())
-            raise ContextError(f"the arrays of a batch must have one length, but {lengths}")
+            raise ContextError(f"the arrays of a batch must have the same length, but {lengths}")
         good = np.array(True)
         for name, (low, high) in self._limits.items():
             good = good & (low <= columns[name]) & (columns[name] <= high)

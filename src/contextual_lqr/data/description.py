@@ -42,9 +42,9 @@ _TASK = ("horizon", "start", "Q", "R", "final_Q", "targets", "set_point", "integ
 class Quantity:
     """One state, input or context: its name, unit and bounds.
 
-    A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state
-    or input, if it is given. An output that `wraps` begins anew after so much, as an encoder does.
-    A context that `varies` may change during an episode. A `measured` state is a disturbance: known
+    A `constant` state is always 1; logs need not have it. `scale` is the typical size of a state or
+    input, if it is given. An output that `wraps` starts over after that much, as an encoder does. A
+    context that `varies` may change during an episode. A `measured` state is a disturbance: known
     when acting, and expected to stay as it is.
     """
 
@@ -134,7 +134,7 @@ class FleetDescription:
         return file.description(horizon, history)
 
     def with_history(self, outputs: int, delay: int, spacing: float) -> FleetDescription:
-        """The same fleet once the logs have told what was left to them."""
+        """The same fleet, once the logs have determined what was left to them."""
         assert self.history is not None
         found = self.history.found(outputs, delay, spacing)
         text, targets, horizon = self.text, self.targets_now, self.horizon
@@ -237,7 +237,7 @@ class FleetDescription:
 
     @property
     def long_run_cost(self) -> StationaryCost:
-        """The cost of a step of machines that run on and on."""
+        """The cost per step of machines that run continuously."""
         still = [i for i, one in enumerate(self.states) if one.constant or one.measured]
         return StationaryCost(self.Q, self.R, constant=still)
 
@@ -263,13 +263,13 @@ class FleetDescription:
 
     @property
     def runs_to_a_set_point(self) -> bool:
-        """Whether machines run on and on, and more is asked of them than to go to 0."""
+        """Whether machines run continuously, with more to do than to go to 0."""
         return self.horizon is None and bool(self.set_point or self.integral)
 
     def control_task(self, cost: StationaryCost | None = None, **changes: Any) -> Task:
-        """What a controller that runs on and on is to do; `target` and `integral` may be changed.
+        """The task of a controller that runs continuously; `target` and `integral` may be changed.
 
-        States are to be as the set-point says, whatever targets an episode has.
+        States follow the set-point, whatever targets an episode has.
         """
         held = {"target": self.set_point or None, "integral": self.integral or None}
         given = {name: value for name, value in changes.items() if value is not None}
@@ -295,7 +295,7 @@ class FleetDescription:
 
     @property
     def prior_in_words(self) -> str:
-        """Where the sizes come from that Θ is expected to have."""
+        """Where the expected sizes of Θ come from."""
         if self.prior is not None:
             return "as [prior] says"
         if self.scales is not None:

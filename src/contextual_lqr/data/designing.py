@@ -119,7 +119,7 @@ def _held(
 def _beside(one: Certificate, task: Task, missed: Array) -> Certificate:
     """How far beside its target the machine may rest, said where there is no integral."""
     far = [
-        f"{name} may rest {off:.2g} beside {target:.4g}"
+        f"{name} may settle {off:.2g} away from {target:.4g}"
         for name, off, target in zip(task.held_names, missed, task.target, strict=True)
         if off > BESIDE * abs(target)
     ]
@@ -181,7 +181,7 @@ def retuned(
     if isinstance(target, Mapping):
         task = replace(task, set_point=dict(target))
     if task.horizon is None:
-        require(isinstance(target, Mapping), "a target with a row a step needs a horizon")
+        require(isinstance(target, Mapping), "a target with one row per step needs a horizon")
         return task
     require(
         isinstance(task.context_map, Dynamics) or any(one.constant for one in task.states),

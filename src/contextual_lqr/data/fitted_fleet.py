@@ -39,8 +39,8 @@ class FittedFleet(Displayed):
     """A decoder with the description of the fleet it learnt, and the range of contexts it saw.
 
     `stand_out` are the machines that the alarm has named, set aside or not. `report` says what
-    `fit` found in the logs, `alarm` all that is known of machines that stand out; both are None in
-    a fleet that was loaded from a file, which does not hold them.
+    `fit` found in the logs, `alarm` all that is known about machines that stand out; both are None
+    in a fleet that was loaded from a file, which does not hold them.
     """
 
     description: FleetDescription
@@ -63,22 +63,22 @@ class FittedFleet(Displayed):
         return f"{odd} of {total} machines stand out from the fleet"
 
     def controller(self, context: Any, machine: str | None = None, **task: Any) -> Controller:
-        """The controller that runs on and on on this machine: gain, set-point, integrators, limits.
+        """A controller that runs continuously on this machine: gain, set-point and so on.
 
         The task is the description's, unless `cost` (a `StationaryCost`), `target` or `integral`
-        says another; it hedges as `design` does. If the fleet is described by outputs, it is given
-        outputs, and remembers the last of them. Refused, as by what `export` writes, for a context
-        outside its declared bounds or outside the data.
+        changes it; it hedges as `design` does. If the fleet is described by outputs, it takes
+        outputs, and remembers the last of them. A context outside its declared bounds or outside
+        the data is refused, as by what `export` writes.
         """
         return controller_for(self, context, machine, **task)
 
     def hedge(self, cost: StationaryCost | None = None) -> float:
-        """By how much of what is unknown a constant gain hedges: as a backtest asks for."""
+        """How much of what is unknown a constant gain hedges against: as a backtest requires."""
         return hedge_of(self, self.description, cost)
 
     @classmethod
     def new(cls, description: FleetDescription) -> FittedFleet:
-        """A fleet of which no log has been seen."""
+        """A fleet that has learnt from no log yet."""
         return cls(description, description.new_decoder())
 
     def design(
@@ -92,27 +92,27 @@ class FittedFleet(Displayed):
         forecast: Mapping[str, ArrayLike] | None = None,
         **options: Any,
     ) -> Certificate:
-        """The controller of one machine, and how far to trust it.
+        """The controller for one machine, and how far to trust it.
 
         Parameters
         ----------
         context
             The machine's context.
         cost
-            Another task than the fleet's: nothing is fitted anew. A `StationaryCost` for one
+            A task other than the fleet's; nothing is fitted again. A `StationaryCost` for one
             constant gain, a `QuadraticCost` for an episode.
         start
-            Another start than the fleet's.
+            A start other than the fleet's.
         machine
             The label of a machine that has data of its own.
         measured
-            What disturbances of `[measured]` are now, by name, if not what the fleet's start says.
-            They are expected to stay so.
+            The current values of `[measured]` disturbances, by name, if not those of the fleet's
+            start. They are expected to stay as they are.
         forecast
             What they will be, by name: a value for each step of the episode, the first for now. The
             controller acts on what is to come.
         **options
-            As for `certify_many`; `beta` is "regression" unless given.
+            As for `certify_many`; `beta` is "regression" by default.
 
         Returns
         -------

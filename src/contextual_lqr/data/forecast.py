@@ -24,7 +24,7 @@ def read_forecast(path: Path, task: FleetDescription) -> dict[str, Array]:
     for name in found:
         require(
             name in task.measured_names,
-            f"{path} has the column '{name}', which is no disturbance; {_there_are(task)}",
+            f"{path} has the column '{name}', which is not a disturbance; {_there_are(task)}",
         )
     return found
 
@@ -35,12 +35,12 @@ def as_forecast(given: Any, task: FleetDescription) -> dict[str, Array] | None:
         return None
     if not isinstance(given, Mapping) or not given:
         raise InputError(
-            f"a forecast has values by name, as {{'outdoor': [5.0, 4.5, ...]}}, not {shown(given)}"
+            f"a forecast has values by name: {{'outdoor': [5.0, 4.5, ...]}}, not {shown(given)}"
         )
     require(
         task.horizon is not None,
         "a forecast is for the steps of an episode, but the task has no horizon: a constant gain "
-        "minds what is measured now, and nothing of what is to come; give a horizon",
+        "uses what is measured now, and ignores what is to come; give a horizon",
     )
     assert task.horizon is not None
     steps, found = task.horizon - 1, {}
@@ -53,7 +53,7 @@ def as_forecast(given: Any, task: FleetDescription) -> dict[str, Array] | None:
         require(
             column.shape in ((steps,), (steps + 1,)),
             f"the forecast of {name} has {len(column)} values, but an episode of horizon "
-            f"{task.horizon} has {steps} steps: one for each (one more, at its end, may be there)",
+            f"{task.horizon} has {steps} steps: one for each (an extra one at the end is allowed)",
         )
     require(
         any(one.constant for one in task.states),

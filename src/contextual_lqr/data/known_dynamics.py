@@ -39,7 +39,7 @@ def known_row(
     moving = [*states, *inputs]
     names = {*moving, *(one.name for one in contexts)}
     odd = [name for name in expression.names if name not in names]
-    require(not odd, f"'{text}' uses {', '.join(odd)}, which is no state, input or context")
+    require(not odd, f"'{text}' uses {', '.join(odd)}, which is not a state, input or context")
     rng = np.random.default_rng(0)
     values = sampled_contexts(contexts, rng)
 
@@ -96,8 +96,8 @@ def integrated(name: str, text: str, states: Sequence[Quantity]) -> str | None:
     assert found is not None
     require(
         found[1] in others,
-        f"'{found[1]}' cannot be what integrates to it, which is another state that is not "
-        f"constant: {', '.join(others) or 'there is none'}",
+        f"'{found[1]}' cannot integrate to it: that must be another state that is not constant: "
+        f"{', '.join(others) or 'there is none'}",
     )
     return found[1]
 

@@ -1,4 +1,4 @@
-"""The misfit alarm: machines that stand out among machines that differ anyway.
+"""The misfit alarm: machines that stand out, although all machines differ.
 
 A wrong mass on a label, or a broken actuator, makes a machine behave unlike all others. Whether it
 does is tested in `outliers.py`. Beside the p-value stand two effects: how far the others'
@@ -44,11 +44,11 @@ class MachineReport:
     """One machine: its p-value, corrected for the number of machines, and what stands out.
 
     `excess` is how far the controller that the others suggest is above the best possible on the
-    machine as its own data show it; of many machines it is known of the thousand that stand out
-    most, and NaN of the others. `context` is what its label says, `behaves_like` the context
-    that explains its data best; both are there if the machine is named, the latter if any
+    machine as its own data show it; with many machines it is computed for the thousand that stand
+    out most, and is NaN for the others. `context` is what its label says, `behaves_like` the
+    context that explains its data best; both are set if the machine is named, the latter if any
     context within bounds explains them. The errors are those of a step, in standard deviations of
-    the noise, of the machine's own fit and of the others' law on steps that neither has seen.
+    the noise, for the machine's own fit and for the others' law on steps that neither has seen.
     """
 
     label: str
@@ -104,7 +104,7 @@ def find_misfits(
     if store is not None and len(store) > MOST_MACHINES:
         return MisfitReport(
             not_run="there are too many machines for the misfit alarm; a column `machine` says "
-            "which episodes are of one"
+            "which episodes belong together"
         )
     everyone = decoder.population
     if store is None or everyone is None or len(store) < LEAST_MACHINES:

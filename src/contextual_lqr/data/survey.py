@@ -38,7 +38,7 @@ _TRACES, _STEPS = 4, 400  # episodes that are drawn, and how much of each
 
 @dataclass(frozen=True)
 class QuantityReport:
-    """What the logs show of a state, an input or a context; None where it does not apply."""
+    """What the logs show about a state, an input or a context; None where it does not apply."""
 
     name: str
     unit: str
@@ -56,7 +56,7 @@ class LogSurvey:
     """What `check` says about logs: the report of their rows, and what is in them.
 
     `delay` and `history` are what tests of the model find: inputs that act late, and errors that
-    the step before foretells; empty if there is none, None if there are too few machines to test.
+    the previous step predicts; empty if there are none, None if there are too few machines to test.
     """
 
     report: LogReport
@@ -246,10 +246,11 @@ def _suspicions(
             which = about.input_names[one.regressor - d]
             delay.append(f"{which} acts late: {one.effect:.0%} of the error in {state}")
         elif one.kind == "memory":
-            whole = "" if about.history else ": is the whole state measured? else see [outputs]"
-            history.append(f"the step before tells {one.effect:.0%} of the error in {state}{whole}")
+            whole = "" if about.history else ": is the whole state measured? If not, see [outputs]"
+            said = f"the previous step explains {one.effect:.0%} of the error in {state}"
+            history.append(said + whole)
         elif one.kind == "correlated errors":
-            history.append(f"successive errors in {state} are alike, by {one.effect:.0%}")
+            history.append(f"successive errors in {state} are correlated, by {one.effect:.0%}")
     return delay, history
 
 

@@ -42,28 +42,28 @@ class Controller(Displayed):
     Parameters
     ----------
     system : LinearSystem or MachineBelief
-        The machine, as it is believed to be.
+        The machine, or the belief about it.
     cost : StationaryCost
-        What the gain is optimal for; states cost by their distance to where they rest.
+        What the gain is optimal for; states cost by their distance from equilibrium.
     target : number, list or mapping from names of states, optional
         What must be held: some states by name, or all of them.
     integral : list of names, or mapping from names to weights, optional
-        The states whose distance to the target is summed up, so that no steady error remains under
-        a load that the model does not know. The weight of a sum in the cost is, unless given, a
-        thousandth of its state's: an error takes some thirty steps to go.
+        The states whose distance to the target is accumulated, so that no steady error remains
+        under a load that the model does not know. The weight of such a sum in the cost is by
+        default a thousandth of its state's: an error takes some thirty steps to disappear.
     input_bounds : pair or mapping, optional
-        What inputs may be, as `certify` takes it. Inputs are clipped to it, and integrators stand
-        still meanwhile.
+        What inputs may be, as `certify` takes it. Inputs are clipped to it, and integrators are
+        held meanwhile.
     states : sequence of str, optional
-        The names of the states; "state 1" and so on unless given.
+        The names of the states; by default "state 1" and so on.
     constant : sequence of str
         Which of them are always 1.
     measured : sequence of str
         Which of them are disturbances, such as the weather: known when acting, not controlled, and
         expected to stay as they are. The input balances them.
     hedge : float
-        By how much of what is unknown about the machine the gain hedges, as `design` does; 0: it is
-        optimal for the machine as expected. For a `MachineBelief`.
+        How much of what is unknown about the machine the gain hedges against, as `design` does;
+        with 0 it is optimal for the expected machine. For a `MachineBelief`.
 
     Attributes
     ----------
@@ -72,7 +72,7 @@ class Controller(Displayed):
     saturated : bool
         Whether the last input met a limit.
     task : Task
-        What it is told: cost, set-point, integrators and limits.
+        Cost, set-point, integrators and limits.
 
     Raises
     ------
@@ -168,9 +168,9 @@ class Controller(Displayed):
 
     @property
     def rest(self) -> tuple[Float[Array, " n"], Float[Array, " m"]]:
-        """(x̄, ū): the states that move and the inputs at rest at the target.
+        """(x̄, ū): the moving states and the inputs at equilibrium at the target.
 
-        With the disturbances that were measured last, 0 before the first step.
+        With the last measured disturbances, or 0 before the first step.
         """
         return self._rest
 
@@ -201,7 +201,7 @@ class Controller(Displayed):
         Raises
         ------
         InputError
-            If the state is not finite, or no input holds the target. Nothing has changed then.
+            If the state is not finite, or no input holds the target; nothing has changed then.
         """
         task, d = self.task, len(self.task.names)
         given, n = as_numbers("state", state, "(d,)", 1), len(task.moving)
@@ -230,7 +230,7 @@ class Controller(Displayed):
         return np.asarray(u)
 
     def set_target(self, target: ArrayLike | Mapping[str, float]) -> None:
-        """Hold something else from now on; what a mapping does not name stays.
+        """Hold something else from now on; whatever a mapping does not name stays.
 
         Parameters
         ----------
@@ -248,7 +248,7 @@ class Controller(Displayed):
         self._move_rest(base)
 
     def meet(self, state: Float[Array, " d"]) -> None:
-        """Rest is where it is with the disturbances of this state, which are measured."""
+        """Move the equilibrium to that under the measured disturbances of this state."""
         if self.task.measured:
             self._measured = state[list(self.task.measured)]
             self._move_rest(self._base)
@@ -289,12 +289,12 @@ class Controller(Displayed):
         Parameters
         ----------
         dt : float or True
-            The sampling time; True says that it is discrete, and not how long a step is.
+            The sampling time; True means discrete time with an unspecified step.
 
         Returns
         -------
         control.StateSpace, array
-            Deviations from rest: its closed loop is A - B K.
+            Deviations from equilibrium: its closed loop is A - B K.
         """
         larger, _ = self.task.with_integrators(*self.parts[:2])
         return state_space(larger.A, larger.B, dt), -self.gain
@@ -304,7 +304,7 @@ class Controller(Displayed):
         task, said = self.task, _said(self.task.held_names, target)
         found = self._resting(self.parts[2], target)
         require(
-            found is not None, f"no input can hold {said}: the machine is at rest nowhere there"
+            found is not None, f"no input can hold {said}: the machine has no equilibrium there"
         )
         assert found is not None
         limits = task.limits

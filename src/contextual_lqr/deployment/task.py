@@ -68,7 +68,7 @@ class Task:
         require(cost.batch_shape == (), "a controller has one cost: it must have no batch axes")
         names = tuple(f"state {i + 1}" for i in range(d)) if states is None else tuple(states)
         for name in (*names, *constant, *measured):
-            require(isinstance(name, str), f"states have names, which {shown(name)} is not")
+            require(isinstance(name, str), f"the name of a state must be text, not {shown(name)}")
         require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
         for name in (*constant, *measured):
             require(name in names, f"there is no state '{name}'; there are {', '.join(names)}")

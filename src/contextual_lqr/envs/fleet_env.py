@@ -25,10 +25,10 @@ FARTHEST = 1e9
 
 
 class ContextualEnv(gymnasium.Env[dict[str, Any], Array]):
-    """An environment whose every episode is another machine of a fleet.
+    """An environment in which every episode is a new machine of a fleet.
 
-    An observation is {"obs": state, "context": {name: number}}, as CARL's are. An action within ±1
-    is the input divided by `input_scale`. `reset` takes `options={"context": {...}}`, and otherwise
+    An observation is {"obs": state, "context": {name: number}}, like CARL's. An action within ±1 is
+    the input divided by `input_scale`. `reset` takes `options={"context": {...}}`, and otherwise
     draws a machine.
     """
 

@@ -18,8 +18,8 @@ from contextual_lqr.envs.fleet_env import FARTHEST
 class OutputHistoryEnv(gymnasium.Wrapper[Any, Any, Any, Any]):
     """An environment whose observations are histories of some of what it shows.
 
-    `outputs` are the places, in the observation's "obs" or in all of it, of what is measured; the
-    rest is hidden. `rollout`, agents and policies of the history then play it as any other.
+    `outputs` are the indices, in the observation's "obs" or in all of it, of what is measured; the
+    rest is hidden. `rollout`, agents and policies of the history then play it like any other.
     """
 
     def __init__(

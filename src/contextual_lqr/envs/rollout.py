@@ -42,11 +42,11 @@ def rollout(
     policy, such as `agent.controller`, which controls a machine never tried. The episode lasts
     until the environment ends it, the plan is over, or the agent's state limit or region is left.
 
-    The context is that of `reset(options={"context": ...})` if given; the environment must tell it,
-    in the observation's "context" or in the info. Of its values an agent is given those that its
-    map names. The state is the observation's "obs", or all of it, or what `state` makes of that.
-    Actions are inputs divided by the environment's `input_scale`, if it has one, and clipped to
-    its bounds; what was clipped is what is learnt from. `cost` is for an agent's episode alone.
+    The context is that of `reset(options={"context": ...})` if given; the environment must report
+    it, in the observation's "context" or in the info. An agent takes the values that its map names.
+    The state is the observation's "obs", or all of it, or what `state` makes of that. Actions are
+    inputs divided by the environment's `input_scale`, if it has one, and clipped to its bounds; the
+    agent learns from the clipped value. `cost` is only for an agent's episode.
     """
     run = _Run(env, state)
     told = run.reset(seed, context)
@@ -124,7 +124,7 @@ def told_context(seen: Any, info: Mapping[str, Any]) -> dict[str, float]:
     told = info.get("context") if told is None else told
     if not isinstance(told, Mapping):
         raise InputError(
-            "the environment tells no context: neither its observation nor its info has "
+            "the environment reports no context: neither its observation nor its info has "
             f'a "context" with names, but {type(told).__name__}'
         )
     numbers = {name: np.asarray(value) for name, value in told.items()}
@@ -138,6 +138,6 @@ def _named(told: dict[str, float], names: tuple[str, ...] | None) -> dict[str, f
     missing = [name for name in names if name not in told]
     require(
         not missing,
-        f"the environment tells {', '.join(told)}, but the agent's map needs {', '.join(missing)}",
+        f"the environment reports {', '.join(told)}, but the agent needs {', '.join(missing)}",
     )
     return {name: told[name] for name in names}

@@ -33,7 +33,7 @@ NONLINEAR_FLEETS: dict[str, Callable[..., NonlinearFleet]] = {
     "slippery-curve": slippery_curve,
     "two-tanks": two_tanks,
 }
-"""Every fleet that is not linear, by name."""
+"""Every nonlinear fleet, by name."""
 
 __all__ = [
     "FLEETS",

@@ -86,7 +86,7 @@ class Fleet:
             return rollout_live(episode, system, self.start, shocks @ system.noise_factor.T)
 
     def optimum(self, context: Any) -> float | None:
-        """The least expected cost of this machine; None if nobody knows."""
+        """The least expected cost of this machine; None if unknown."""
         return float(optimal_cost(true_system(self, context), self.cost, self.start))
 
     def score(self, agent: Agent, context: Any) -> float:
@@ -99,7 +99,7 @@ class Fleet:
 def true_decoder(fleet: Fleet) -> Float[Array, "d p"]:
     """The Θ that no learner may see.
 
-    Where the features are only nearly right there is none: then it is the Θ that comes nearest to
+    Where the features are only nearly right there is none: then it is the Θ that comes closest to
     the truth, by least squares over 128 machines of the fleet.
     """
     if isinstance(fleet._truth, Array):
@@ -112,13 +112,13 @@ def true_decoder(fleet: Fleet) -> Float[Array, "d p"]:
 
 
 def true_system(fleet: Fleet, context: Any) -> LinearSystem:
-    """The machine with this context as it really is; for scoring."""
+    """The true machine with this context; for scoring."""
     M, d = _dynamics(fleet, context), len(fleet.start)
     return LinearSystem(M[:, :d], M[:, d:], fleet.noise)
 
 
 def true_schedule(fleet: Fleet, schedule: Schedule) -> TimeVaryingSystem:
-    """The machine whose context changes, as it really is; for scoring.
+    """The true machine whose context changes; for scoring.
 
     During a step its context is the one the step began with.
     """
@@ -129,7 +129,8 @@ def true_schedule(fleet: Fleet, schedule: Schedule) -> TimeVaryingSystem:
 def misfit(fleet: Fleet, contexts: list[Any]) -> Float[Array, " contexts"]:
     """How far `true_decoder` is from each machine: ‖[A, B] - Θ G‖ / ‖[A - I, B]‖.
 
-    A short step leaves A near the identity, which is no merit of the features: so I is taken off.
+    With a short step A is near the identity, which is not to the features' credit: so I is
+    subtracted.
     """
     theta, d = true_decoder(fleet), len(fleet.start)
     found = []

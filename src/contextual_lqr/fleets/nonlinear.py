@@ -1,4 +1,4 @@
-"""Fleets that are not linear: a pendulum, a cart and pole, a car on a slippery curve, two tanks.
+"""Nonlinear fleets: a pendulum, a cart and pole, a car on a slippery curve, two tanks.
 
 Each is its equations of motion in explicit Euler steps of `dt`: x' = x + dt f(context, x, u). So
 their features are exact, and what is to be learnt are the numbers before them.
@@ -101,9 +101,9 @@ def slippery_curve(
     horizon: int = 61,
     noise: float = 1e-3,
 ) -> NonlinearFleet:
-    """Cars (m/s; friction of the road; 1/m of its curve) that begin beside the middle of the lane.
+    """Cars (m/s; friction of the road; 1/m of its curve) that start off the centre of the lane.
 
-    Tyres hold by as much as the road lets them: grip · tanh(8 α / grip), α the angle of their slip.
+    Tyres grip as much as the road allows: grip · tanh(8 α / grip), α the angle of their slip.
     """
     front = "grip*tanh(8*((drift + 1.2*yaw_rate)/speed - steering)/grip)"
     rear = "grip*tanh(8*(drift - 1.4*yaw_rate)/(speed*grip))"

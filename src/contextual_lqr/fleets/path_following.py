@@ -36,7 +36,8 @@ def path_following(
 
     `path` is "circle", "parabola", "lemniscate", or (horizon, 2) targets; `noise` is the variance
     of each physical coordinate; `start` is "path" (at rest on the first target), "origin", or a
-    state. A closed curve is gone round once, angle 2πt; "literal" takes the paper's word: angle t.
+    state. A closed curve is traversed once, angle 2πt; "literal" takes the paper literally: angle
+    t.
     """
     require(0 < decay <= 1, f"decay must be above 0 and at most 1, not {decay!r}")
     require(

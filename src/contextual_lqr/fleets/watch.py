@@ -1,4 +1,4 @@
-"""Watch an agent learn a fleet: one row an episode."""
+"""Watch an agent learn a fleet: one row per episode."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def episodes(
     seed: int = 0,
     adapt: Literal["episode", "step"] = "step",
 ) -> Iterator[EpisodeRow]:
-    """Learn from one machine after the other."""
+    """Learn from one machine after another."""
     require(strategy in STRATEGIES, f"the strategies are {', '.join(STRATEGIES)}, not {strategy!r}")
     require(number >= 1, f"there must be at least 1 episode, not {number!r}")
     require(seed >= 0, f"seed must be at least 0, not {seed!r}")

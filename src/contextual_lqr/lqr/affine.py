@@ -59,7 +59,7 @@ class _Split(NamedTuple):
             (*range(rows.ndim - 2), -1)
         )
         for i, good in zip(still, np.atleast_1d(same), strict=True):
-            require(good, f"state {i + 1} is said to be constant, but the system moves it")
+            require(good, f"state {i + 1} is declared constant, but the system changes it")
         moving = cost.moving
         rows = system.A[..., moving, :]
         A, B = (

@@ -27,7 +27,7 @@ class Dynamics(Displayed):
 
     @classmethod
     def unchecked(cls: type[_System], A: Array, B: Array, noise: Array) -> _System:
-        """A system of arrays that are known to be right, and that nobody else will write to."""
+        """A system from arrays that are known to be right, and that nobody else will write to."""
         return object.__new__(cls)._hold(read_only(A), read_only(B), read_only(noise))
 
     def _hold(self: _System, A: Array, B: Array, noise: Array) -> _System:

@@ -40,16 +40,16 @@ _UNSEEN = 1e-9  # what is so small, in balanced units, is rounding
 class StationarySolution(Displayed):
     """The optimal constant gain of every member of a batch, and its value matrix P.
 
-    A member that could not be solved says so in `status`: its gain and value matrix are NaN, its
-    cost infinite.
+    A member that could not be solved is marked in `status`: its gain and value matrix are NaN, and
+    its cost is infinite.
 
     Attributes
     ----------
     policy : StationaryPolicy
         The optimal one.
     value_matrix : array, (..., d, d)
-        P: what is to come from a state x costs xᵀPx, besides what the noise costs. Constant states
-        cost that at every step.
+        P: from a state x, the future costs xᵀPx, besides what the noise costs. Constant states cost
+        that at every step.
     status : array of int, (...)
         A `Status` for each member.
     """
@@ -65,7 +65,7 @@ class StationarySolution(Displayed):
         return np.asarray(self.status == kernels.SOLVED)[()]
 
     def cost(self, start: ArrayLike | None = None) -> Costs:
-        """The average cost of a step; or, with a discount, that of all steps from `start`."""
+        """The average cost per step; or, with a discount, that of all steps from `start`."""
         weight = _weight(*self._problem, start)
         return or_infinite(np.asarray(_trace(self.value_matrix, weight)))
 

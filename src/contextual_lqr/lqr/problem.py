@@ -67,7 +67,7 @@ class LinearSystem(Dynamics):
     B : array_like, (..., d, m)
         What inputs do to the next state.
     noise : array_like, (..., d, d), optional
-        The covariance of w; zero unless given.
+        The covariance of w; zero by default.
 
     Attributes
     ----------
@@ -199,7 +199,7 @@ class QuadraticCost(Weights):
 
     @property
     def horizon(self) -> int:
-        """The number of states H of an episode; it has H-1 inputs."""
+        """The number of states H in an episode, which has H-1 inputs."""
         return int(self.Q.shape[-3])
 
     def rest(self: _Cost, step: int) -> _Cost:
@@ -213,7 +213,7 @@ class QuadraticCost(Weights):
         return read_only(self.Q[..., 1:, :, :].sum(-3))
 
     def floor(self, start: Float[Array, " d"], noise: Float[Array, "d d"]) -> float:
-        """What every machine costs at least: the start, and the noise of each step once."""
+        """The least that any machine costs: the start, and the noise of each step once."""
         if self.indefinite:
             return -np.inf
         if self.N is not None:
@@ -243,7 +243,7 @@ def require_convex(Q: Array, R: Array, N: Array | None, hint: str) -> None:
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class ModelUncertainty(Displayed):
-    """How uncertain [A, B] itself is: one covariance for each of its rows, drawn anew at each step.
+    """How uncertain [A, B] itself is: one covariance for each of its rows, redrawn at each step.
 
     For the deviation Δ of [A, B], E[ΔᵀPΔ] = Σ_r P_rr covariances[r]. A policy that is optimal
     against it pushes less where less is known.
@@ -292,7 +292,7 @@ class LinearPolicy(Displayed):
     Parameters
     ----------
     gains : array_like, (..., H-1, m, d)
-        One matrix for each step, in the sign of u = K x. (python-control writes u = -K x.)
+        One matrix for each step, with the sign of u = K x. (python-control writes u = -K x.)
 
     Raises
     ------
@@ -338,7 +338,7 @@ class Trajectory(Displayed):
     Raises
     ------
     InputError
-        If there is not one state more than inputs, or a number is not finite.
+        If there is not one more state than inputs, or a number is not finite.
 
     Examples
     --------

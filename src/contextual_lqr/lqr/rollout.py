@@ -60,11 +60,11 @@ def simulate(
     Parameters
     ----------
     policy, system : LinearPolicy or StationaryPolicy, LinearSystem or TimeVaryingSystem
-        What is played on what. Without a bound they may be batches, which broadcast.
+        What is played, and on what. Without a bound they may be batches, which broadcast.
     start : array_like, (..., d)
         The first state, or a batch of them.
     rng : numpy.random.Generator
-        Where the noise comes from. All of an episode's is drawn at once, so that how far the
+        Where the noise comes from. An episode's noise is drawn all at once, so that how far the
         episode gets does not change what is drawn after it.
     steps : int, optional
         For how long a `StationaryPolicy` is played; a `LinearPolicy` knows its own steps.

@@ -43,7 +43,7 @@ _DEFINITE = 1e-12  # the least eigenvalue of R, in units in which its diagonal i
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class StationaryCost(Weights):
-    """The cost of a step, xᵀQx + uᵀRu + 2xᵀNu, of a machine that runs on and on.
+    """The cost per step, xᵀQx + uᵀRu + 2xᵀNu, of a machine that runs continuously.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ class StationaryCost(Weights):
         1: what counts is the average over all steps, wherever the machine starts. Below 1: the sum
         from a start, in which a step counts `discount` times as much as the one before.
     constant : sequence of int
-        The places of states that stay as they are: 1, which carries offsets, or the weather. No
+        The indices of states that stay as they are: 1, which carries offsets, or the weather. No
         input moves them; the gain has a column for each, which balances it. The average cost then
         depends on what they are in `start`, and any noise in them is left out.
 
@@ -109,11 +109,11 @@ class StationaryCost(Weights):
 
     @property
     def moving(self) -> list[int]:
-        """The places of the states that are not constant."""
+        """The indices of the states that are not constant."""
         return [i for i in range(self.state_size) if i not in self.constant]
 
     def floor(self, start: Float[Array, " d"], noise: Float[Array, "d d"]) -> float:
-        """What every machine costs at least: the noise of a step, and with a discount the start."""
+        """The least that any machine costs: the noise of a step, and with a discount the start."""
         if self.N is not None:
             return 0.0
         if self.discount == 1:
@@ -158,7 +158,7 @@ class StationaryPolicy(Displayed):
     Parameters
     ----------
     gain : array_like, (..., m, d)
-        In the sign of u = K x. (python-control writes u = -K x.)
+        With the sign of u = K x. (python-control writes u = -K x.)
 
     Raises
     ------
@@ -186,11 +186,11 @@ class StationaryPolicy(Displayed):
         return apply(self.gain, as_states("state", step_and_state[-1], self.gain.shape[-1]))
 
     def to_control(self) -> Float[Array, "*batch m d"]:
-        """The gain in python-control's sign, u = -K x."""
+        """The gain with python-control's sign, u = -K x."""
         return -self.gain
 
     def over(self, steps: int) -> LinearPolicy:
-        """The same gain at each of so many steps."""
+        """The same gain at each of this many steps."""
         gains = np.repeat(self.gain[..., None, :, :], as_count("steps", steps, 0), -3)
         return record(object.__new__(LinearPolicy), gains=gains)
 

@@ -29,9 +29,9 @@ class Status(IntEnum):
 
 REASONS = {
     Status.NOT_POSITIVE_DEFINITE: "R + BᵀPB is not positive definite",
-    Status.NOT_FINITE: "the value matrix leaves the finite numbers",
+    Status.NOT_FINITE: "the value matrix overflows",
     Status.INACCURATE: "the system is so unstable that too many digits are lost",
-    Status.NOT_CONVERGED: "no gain was found: the best closed loop hardly decays, if it does",
+    Status.NOT_CONVERGED: "no gain was found: the best closed loop hardly decays, if at all",
     Status.NOT_STABILISABLE: "the system is not stabilisable: it has a mode that does not decay, "
     "and that no input reaches (if a state stays as it is, name it as constant)",
     Status.NOT_DETECTABLE: "the cost is not detectable: the system has a mode that does not decay, "
@@ -40,10 +40,10 @@ REASONS = {
 }
 
 PATH_REASONS = {
-    Status.NOT_FINITE: "the derivatives along the path leave the finite numbers",
+    Status.NOT_FINITE: "the derivatives along the path overflow",
     Status.NOT_CONVERGED: "the iterations were used up while the cost was still falling",
     Status.STALLED: "no step lowers the cost any more, however small, though the model expects it",
-    Status.DIVERGED: "the path of the first inputs leaves the finite numbers: give others",
+    Status.DIVERGED: "the path of the initial inputs overflows: give others",
 }
 
 

@@ -30,21 +30,21 @@ def wrapped(off: Array, angles: tuple[int, ...]) -> Array:
 
 @dataclass(frozen=True, init=False, eq=False, repr=False)
 class TargetCost(QuadraticCost):
-    """The cost of an episode whose states and inputs are held against a target.
+    """The cost of an episode in which states and inputs should be at a target.
 
-    For `solve_trajectory`, and for agents, plans and certificates of machines that are not linear;
+    For `solve_trajectory`, and for agents, plans and certificates of nonlinear machines;
     `solve` refuses it.
 
     Parameters
     ----------
     Q, R, N
-        As for `QuadraticCost`: the weights of what states and inputs are away from the target.
+        As for `QuadraticCost`: the weights of the distance of states and inputs from the target.
     target : array_like, (d,) or (..., H, d), optional
-        Where states shall be, always or at each step; 0 unless given.
+        Where states should be, always or at each step; 0 by default.
     input_target : array_like, (m,) or (..., H-1, m), optional
-        What inputs shall be; 0 unless given.
+        What inputs should be; 0 by default.
     angles : iterable of int
-        The states, counted from 0, that are angles in radians: a whole turn is no difference.
+        The states, counted from 0, that are angles in radians: a whole turn makes no difference.
 
     Raises
     ------

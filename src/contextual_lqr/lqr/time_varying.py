@@ -35,7 +35,7 @@ class TimeVaryingSystem(Dynamics):
         What the input of each step does to the next state.
     noise : array_like, (d, d) or (..., H-1, d, d), optional
         The covariance of w, the same at all steps, or one for each: an axis of 1 in place of H-1
-        says that the machines of a batch have constant ones. Zero unless given.
+        says that the machines of a batch have constant ones. Zero by default.
 
     Attributes
     ----------

@@ -16,7 +16,7 @@ def trajectory_cost(
 ) -> np.float64 | Float[Array, "*batch"]:
     """Σ xᵀQx + uᵀRu + 2xᵀNu over the steps played, and xᵀQx of the last state.
 
-    Of a `TargetCost`, with x and u as they are away from the target.
+    For a `TargetCost`, x and u are distances from the target.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ def trajectory_cost(
     Returns
     -------
     float or array
-        One number an episode; inf where the sum overflows.
+        One number per episode; inf where the sum overflows.
 
     Raises
     ------

@@ -35,7 +35,7 @@ class TrajectoryPolicy(Displayed):
     inputs : array_like, (..., H-1, m)
         The inputs along it.
     gains : array_like, (..., H-1, m, d)
-        How inputs answer to what states are away from it.
+        How inputs respond to the distance of states from it.
     angles : iterable of int
         The states, counted from 0, that are angles in radians: a whole turn away is on the path.
     input_bounds : pair of array_like, () or (m,), optional

@@ -74,7 +74,7 @@ def in_parallel(
                 yield result
         except TerminatedWorkerError:
             raise WorkersLostError(
-                "a worker process was killed, for want of memory perhaps: try fewer --jobs"
+                "a worker process was killed, perhaps for lack of memory: try fewer --jobs"
             ) from None
         finally:
             with warnings.catch_warnings(action="ignore", category=UserWarning):

@@ -34,7 +34,7 @@ Sent = TypeVar("Sent")
 
 
 class WorkersLostError(ContextualLQRError, RuntimeError):
-    """Workers died, for want of memory perhaps, and the work cannot go on."""
+    """Workers died, perhaps for lack of memory, and the work cannot go on."""
 
 
 class Cluster(str):
@@ -231,7 +231,7 @@ class _Watch:
             silent = now - heard[name][1]
             if silent > silence and not (silent < silence * crowding() and computes_here(name)):
                 raise WorkersLostError(
-                    f"nothing has been heard of the worker {name} for {silence:.0f} seconds: "
+                    f"nothing has been heard from the worker {name} for {silence:.0f} seconds: "
                     "is it frozen? Stop it, and start again"
                 )
         self._heard = heard
@@ -262,18 +262,18 @@ def _connected(address: str) -> Iterator[_Watch]:
         except KilledWorker as error:
             raise WorkersLostError(
                 f"one task after another lost its worker on the cluster at {address}, the last "
-                f"{error.last_worker.address}, for want of memory perhaps"
+                f"{error.last_worker.address}, perhaps for lack of memory"
             ) from None
         except ModuleNotFoundError as error:
             _require_same_release(watch, address)  # a worker that came later: this names it
             raise InputError(
                 f"a worker of {address} has no package {error.name}: install contextual-lqr "
-                "there, of the same release and with all that it needs"
+                "there, in the same release and with its dependencies"
             ) from None
         except (CancelledError, CommClosedError, TimeoutError):
             if watch.answers():
                 raise WorkersLostError(
-                    f"workers of the cluster at {address} are gone, with what they had found"
+                    f"workers of the cluster at {address} are gone, and their results with them"
                 ) from None
             raise WorkersLostError(f"the Dask scheduler at {address} is gone") from None
         finally:
@@ -358,6 +358,6 @@ def _require_same_release(watch: _Watch, address: str) -> None:
             raise InputError(f"{who} cannot say which contextual-lqr it has: {its}")
         if its != ours:
             raise InputError(
-                f"{who} has contextual-lqr {its}, but here is {ours}: install one release "
+                f"{who} has contextual-lqr {its}, but this is {ours}: install one release "
                 "everywhere"
             )

@@ -43,7 +43,7 @@ class Answered:
         try:
             return json.loads(self.content)
         except ValueError:
-            raise FormatError("what answers there is no service of a study") from None
+            raise FormatError("what answers there is not the service of a study") from None
 
 
 class Service:
@@ -70,7 +70,7 @@ class Service:
         self._headers = {"Accept": "*/*"}
         if token := token or os.environ.get(TOKEN):
             sound = isinstance(token, str) and token.isascii() and token.isprintable()
-            require(sound, "a token is a text of letters and digits, as it was shown when made")
+            require(sound, "a token is a string of letters and digits, shown when it was created")
             self._headers["Authorization"] = f"Bearer {token}"
             if not self._secure and self._host not in _HERE:
                 warnings.warn(
@@ -84,7 +84,7 @@ class Service:
         try:
             content = None if body is None else json.dumps(body, allow_nan=False).encode()
         except (TypeError, ValueError) as error:
-            raise InputError(f"only finite numbers, texts and lists can be sent: {error}") from None
+            raise InputError(f"only finite numbers, text and lists can be sent: {error}") from None
         end, wait = time.monotonic() + self._patience, 0.05
         while True:
             try:
@@ -93,7 +93,7 @@ class Service:
             except (OSError, http.client.HTTPException) as error:
                 self._drop()
                 if isinstance(error, ssl.SSLCertVerificationError):
-                    raise StoreError(f"{self.name} is not who it says: {error}") from None
+                    raise StoreError(f"{self.name} could not be verified: {error}") from None
                 code, why = 0, f"{str(error) or type(error).__name__}"
             else:
                 if code < 300:
@@ -101,9 +101,7 @@ class Service:
                 if code not in _AGAIN:
                     raise InputError(f"{self.name}: {why}")
             if time.monotonic() + wait > end:
-                raise StoreError(
-                    f"{self.name} does not answer: {why}; try again, which changes nothing twice"
-                )
+                raise StoreError(f"{self.name} does not answer: {why}; it is safe to try again")
             time.sleep(wait * random.uniform(0.5, 1.0))
             wait = min(2 * wait, _LONGEST)
 

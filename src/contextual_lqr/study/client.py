@@ -74,7 +74,7 @@ class StudyClient(Study):
         key: str | None = None,
         worker: str | None = None,
     ) -> Told:
-        """Put an episode into the log; as `Study.tell`."""
+        """Add an episode to the log; as `Study.tell`."""
         require(
             isinstance(trajectory, Trajectory),
             f"trajectory must be a Trajectory, not {shown(trajectory)}",
@@ -99,7 +99,7 @@ class StudyClient(Study):
 
     @property
     def decoder(self) -> Decoder:
-        """What all that is in the log says of Θ; a twin, which learns nothing more by itself."""
+        """What the whole log says about Θ; a copy, which learns nothing more."""
         return self._agent().decoder
 
     @property
@@ -109,18 +109,18 @@ class StudyClient(Study):
 
     @property
     def description(self) -> str | None:
-        """The text of the fleet's description, if the study began with one."""
+        """The text of the fleet's description, if the study was started from one."""
         found: str | None = self._call("GET", "/description")["description"]
         return found
 
     def controller(self, context: Any, machine: str | None = None) -> LinearPolicy:
-        """The policy of what is believed now; as `Study.controller`."""
+        """The policy of the current belief; as `Study.controller`."""
         body = {"context": _context(context), "machine": machine}
         found: LinearPolicy = record_of(self._call("POST", "/controller", body))
         return found
 
     def certify(self, context: Any, machine: str | None = None, **options: Any) -> Certificate:
-        """The controller of a machine, and how far to trust it; as `Study.certify`."""
+        """The controller for a machine, and how far to trust it; as `Study.certify`."""
         odd = sorted(set(options) - set(_CERTIFY))
         require(not odd, f"a served study certifies without {', '.join(odd)}: use its decoder")
         given = {name: _listed(one) for name, one in options.items() if one is not None}
@@ -136,7 +136,7 @@ class StudyClient(Study):
     # -- the log -----------------------------------------------------------------------------------
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Every episode in order, as what JSON can hold; `import_` takes it in again."""
+        """Every episode in order, in a form that JSON can hold; `import_` takes it in again."""
         after = "0"
         while (page := self._service.call("GET", f"/export?after={after}")).content:
             for line in page.content.splitlines():
@@ -144,11 +144,11 @@ class StudyClient(Study):
             after = page.headers[NEXT]
 
     def import_(self, record: Mapping[str, Any]) -> Told:
-        """Take in one episode that `export` gave, here or elsewhere; once, however often."""
+        """Take in one episode that `export` gave, here or elsewhere; repeats count once."""
         return Told(**self._call("POST", "/import", dict(record)))
 
     def compact(self) -> int:
-        """Write a snapshot, and forget asks that are told or a week late; how many that were."""
+        """Write a snapshot, and drop asks that are answered or a week late; return how many."""
         return int(self._call("POST", "/compact")["forgotten"])
 
     def close(self) -> None:

@@ -36,7 +36,7 @@ class Database:
             address = sql.make_url(url)
         except sql.exc.ArgumentError:
             raise InputError(
-                f"{url!r} is no address of a store: give one such as sqlite:///fleet.db or "
+                f"{url!r} is not the address of a store: give one such as sqlite:///fleet.db or "
                 "postgresql://user@host/database"
             ) from None
         self.name = address.render_as_string(hide_password=True)

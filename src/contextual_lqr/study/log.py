@@ -258,6 +258,6 @@ def _require_equal(known: Episode, told: Episode) -> None:
     ]
     if odd:
         raise InputError(
-            f"the key {told.key!r} is that of episode {known.number}, which has other "
+            f"the key {told.key!r} belongs to episode {known.number}, which differs in "
             f"{' and '.join(odd)}: give every episode a key of its own, or none"
         )

@@ -21,7 +21,7 @@ def as_key(key: Any) -> str:
     """What an ask or an episode is known by."""
     require(
         isinstance(key, str) and 0 < len(key) <= 64 and key.isprintable(),
-        f"a key must be a text of 1 to 64 printable characters, not {shown(key)}",
+        f"a key must be a string of 1 to 64 printable characters, not {shown(key)}",
     )
     return str(key)
 
@@ -32,7 +32,7 @@ def require_labels(**labels: Any) -> None:
         fits = label is None or (
             isinstance(label, str) and 0 < len(label) <= 500 and label.isprintable()
         )
-        require(fits, f"{name} must be a text of 1 to 500 printable characters, not {shown(label)}")
+        require(fits, f"{name} must be 1 to 500 printable characters, not {shown(label)}")
 
 
 def require_usable(agent: Agent, context: Any, trajectory: Trajectory) -> None:
@@ -68,8 +68,8 @@ def require_same(agent: Agent, store: Log) -> None:
     }
     require(
         not odd,
-        f"the study at {store.name} began with another fleet or other options: they differ in "
-        f"{', '.join(sorted(odd))}; open it without a fleet, or begin another one",
+        f"the study at {store.name} was started with another fleet or other options: they differ "
+        f"in {', '.join(sorted(odd))}; open it without a fleet, or start another one",
     )
 
 

@@ -49,26 +49,26 @@ LEASE = 3600.0
 
 
 class Study(Displayed):
-    """A learner that threads, processes and hosts share; `Study.open` opens or begins one."""
+    """A learner that threads, processes and hosts share; `Study.open` opens or starts one."""
 
     def __init__(self, store: log.Log, learner: Learner) -> None:
         self._log, self._learner, self._lock = store, learner, Lock()
 
     @classmethod
     def open(cls, url: str, fleet: Any = None, **own: Any) -> Study:
-        """Open the study at an address, or begin one there.
+        """Open the study at an address, or start one there.
 
         Parameters
         ----------
         url : str
-            Where its log is: sqlite:///fleet.db, a file that is made if there is none, or
+            Where its log is: sqlite:///fleet.db, a file that is created if there is none, or
             postgresql://user@host/database for many hosts. Or where it is served:
             https://host:8123/fleet, with `token=`, unless the environment has it as
             CONTEXTUAL_LQR_TOKEN.
         fleet : Agent, Fleet, FleetDescription or path, optional
             Whose study it is: an agent with all its options, one of the simulated fleets, or a
-            description as `contextual-lqr new` writes it. Needed to begin a study. Where there is
-            one, it must be of the same fleet.
+            description as `contextual-lqr new` writes it. Needed to start a study. If one exists,
+            it must be of the same fleet.
         **own
             `context_map`, `strategy`, `beta` or `incumbent` that are made of functions or classes
             of your own, which no log can hold; as for `Agent.load`.
@@ -76,7 +76,7 @@ class Study(Displayed):
         Returns
         -------
         Study
-            It has learnt all that is in the log.
+            It has learnt everything in the log.
 
         Raises
         ------
@@ -98,7 +98,7 @@ class Study(Displayed):
         >>> study.tell(plan, played)
         Told(number=1, new=False)
         """
-        require(isinstance(url, str), f"url must be as sqlite:///fleet.db, not {shown(url)}")
+        require(isinstance(url, str), f"url must look like sqlite:///fleet.db, not {shown(url)}")
         if url.startswith(("http://", "https://")):
             from contextual_lqr.study.client import StudyClient
 
@@ -197,7 +197,7 @@ class Study(Displayed):
         key: str | None = None,
         worker: str | None = None,
     ) -> Told:
-        """Put an episode into the log: all of it, on the disk, before this returns.
+        """Add an episode to the log: all of it, on disk, before this returns.
 
         An episode that is there already is not counted again, and is no error; another one under
         its key is refused.
@@ -209,9 +209,9 @@ class Study(Displayed):
         trajectory : Trajectory
             What came of it, however long it was.
         machine : str, optional
-            The label of the machine that played it; the plan's, unless given.
+            The label of the machine that played it; by default the plan's.
         key : str, optional
-            What the episode is known by; a digest of all of it, unless given.
+            What the episode is known by; by default a digest of its contents.
         worker : str, optional
             Who tells.
 
@@ -255,7 +255,7 @@ class Study(Displayed):
         start: ArrayLike | None = None,
         worker: str | None = None,
     ) -> Iterator[Episode]:
-        """A live episode, as of `Agent.episode`; leaving the block tells what was played."""
+        """A live episode, like `Agent.episode`; leaving the block tells what was played."""
         known = isinstance(adapt, str) and adapt in ("episode", "step")
         require(known, f'adapt must be "episode" or "step", not {shown(adapt)}')
         asked = self.ask(context, machine, start=start, worker=worker)
@@ -277,14 +277,14 @@ class Study(Displayed):
 
     @property
     def decoder(self) -> Decoder:
-        """What all that is in the log says of Θ; a twin, which learns nothing more by itself."""
+        """What the whole log says about Θ; a copy, which learns nothing more."""
         with self._lock:
             self._learner.catch_up()
             return self._learner.agent.decoder.copy()
 
     @property
     def description(self) -> str | None:
-        """The text of the fleet's description, if the study began with one."""
+        """The text of the fleet's description, if the study was started from one."""
         return self._log.description
 
     @property
@@ -293,14 +293,14 @@ class Study(Displayed):
         return self._learner.agent.cost
 
     def controller(self, context: Any, machine: str | None = None) -> LinearPolicy:
-        """The policy of what is believed now, for a machine that need never have been tried."""
+        """The policy of the current belief, for a machine that need never have been tried."""
         with self._lock:
             self._learner.catch_up()
             found: LinearPolicy = self._learner.agent.controller(context, machine)
         return found
 
     def certify(self, context: Any, machine: str | None = None, **options: Any) -> Certificate:
-        """The controller of a machine, and how far to trust it; options as for `certify`.
+        """The controller for a machine, and how far to trust it; options as for `certify`.
 
         Inputs are clipped to the agent's limits, unless others are given.
         """
@@ -331,30 +331,30 @@ class Study(Displayed):
     # -- the log -----------------------------------------------------------------------------------
 
     def export(self) -> Iterator[dict[str, Any]]:
-        """Every episode in order, as what JSON can hold; `import_` takes it in again."""
+        """Every episode in order, in a form that JSON can hold; `import_` takes it in again."""
         for one in self._log.episodes():
             yield exported(one)
 
     def import_(self, record: Mapping[str, Any]) -> Told:
-        """Take in one episode that `export` gave, here or elsewhere; once, however often."""
+        """Take in one episode that `export` gave, here or elsewhere; repeats count once."""
         try:
             played = Trajectory(record["states"], record["inputs"])
             context, key = record["context"], record["key"]
         except (KeyError, TypeError) as error:
-            raise InputError(f"this is no episode as export writes it: {error}") from None
+            raise InputError(f"this is not an episode as export writes it: {error}") from None
         return self.tell(
             context, played, record.get("machine"), key=key, worker=record.get("worker")
         )
 
     def compact(self) -> int:
-        """Write a snapshot, and forget asks that are told or a week late; how many that were."""
+        """Write a snapshot, and drop asks that are answered or a week late; return how many."""
         with self._lock:
             self._learner.catch_up()
             self._learner.leave_snapshot()
         return self._log.compact(time.time() - 7 * 24 * 3600)
 
     def close(self) -> None:
-        """Give back all connections; what was told is in the log."""
+        """Close all connections; what was told is in the log."""
         self._log.close()
 
     def __enter__(self) -> Study:
@@ -384,7 +384,7 @@ class Study(Displayed):
     def _asked_before(self, ask: log.Ask, context: str, machine: str | None) -> Asked:
         require(
             (ask.context, ask.machine) == (context, machine),
-            f"the key {shown(ask.key)} is of another ask, of the context {ask.context} "
+            f"the key {shown(ask.key)} belongs to another ask, for the context {ask.context} "
             f"and the machine {ask.machine!r}",
         )
         return _asked(ask)

@@ -80,9 +80,9 @@ class Tokens:
         require(role in ROLES, f"role must be one of {', '.join(ROLES)}, not {shown(role)}")
         require_labels(machine=machine, name=name)
         if role == "machine":
-            require(machine, "a token of the role machine is of one machine: give its label")
+            require(machine, "a token of the role machine is for one machine: give its label")
         else:
-            require(machine is None, f"a token of the role {role} is of no machine")
+            require(machine is None, f"a token of the role {role} is not for one machine")
         id_, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
         known = cast(Role, role)
         made = Token(id_, name or machine or role, known, machine, _digest(secret), time.time())

@@ -1,4 +1,4 @@
-"""What every environment with contexts must keep to, so that agents can be joined to it."""
+"""What every environment with contexts must satisfy, so that agents can use it."""
 
 from __future__ import annotations
 

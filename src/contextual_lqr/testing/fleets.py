@@ -1,4 +1,4 @@
-"""What every simulated fleet must keep to."""
+"""What every simulated fleet must satisfy."""
 
 from __future__ import annotations
 

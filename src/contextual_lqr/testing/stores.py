@@ -1,4 +1,4 @@
-"""What every store of a study must keep to: nothing lost, nothing counted twice, one order."""
+"""What every store of a study must satisfy: nothing lost, nothing counted twice, one order."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def check_store(url: str, threads: int = 8, processes: int = 2) -> None:
     expect(numbers == list(range(4, 4 + len(jobs))), f"threads were given the numbers {numbers}")
     expect(belief(study) == belief(other), "two readers of one log do not hold the same belief")
     fresh = Study.open(url)
-    expect(belief(fresh) == belief(study), "opening it anew gives another belief")
+    expect(belief(fresh) == belief(study), "opening it again gives a different belief")
     fresh.compact()
     fresh.tell({"mass": 4.0}, _played(1000))
     snapshot = Study.open(url)

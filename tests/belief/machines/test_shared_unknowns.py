@@ -142,7 +142,7 @@ def test_refused() -> None:
     with pytest.raises(InputError, match=r"\(\.\.\., d, p\)"):
         flat.features({"mass": 1.0}, [0.0, 0.0], [0.0])
     law = np.kron(np.eye(2), [1.0, 0.0, 0.0])
-    with pytest.raises(InputError, match="no row of Θ is known by itself"):
+    with pytest.raises(InputError, match="no row of Θ can be known on its own"):
         clqr.Decoder(carts(), known={0: law[0]})
     law[1, 4] = 0.5
     uneven = clqr.Prior(law, [np.eye(6)] * 2)

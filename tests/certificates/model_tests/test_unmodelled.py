@@ -181,4 +181,4 @@ def test_an_actuator_that_saturates_unlogged_is_not_trusted() -> None:
             decoder.update({"mass": mass}, clqr.Trajectory(states, inputs), f"M-{number}")
         one = clqr.certify(decoder, {"mass": 1.5}, cost, [1.0, 0.0], bounds=False)
         assert (one.verdict == "trust") == (most == np.inf)
-        assert ("not linear, as where actuators saturate" in one.reason) == (most != np.inf)
+        assert ("nonlinear, as when actuators saturate" in one.reason) == (most != np.inf)

@@ -69,7 +69,7 @@ def test_one_machine_has_no_backtest() -> None:
     assert calibrate(decoder, STEPS).shows == 0
     said = clqr.certify(decoder, {"area": 1.5}, COST, [0.5], input_bounds=LIMITS, draws=8)
     assert "no backtest" in said.reason
-    with pytest.raises(clqr.InputError, match="two at least"):
+    with pytest.raises(clqr.InputError, match="at least two"):
         clqr.backtest(decoder, COST, [0.5])
 
 

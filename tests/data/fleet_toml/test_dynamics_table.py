@@ -152,8 +152,11 @@ def test_a_known_row_is_a_sum_of_features(tmp_path: Path) -> None:
         (("[task]", '[context_map]\nkind = "features"\n[task]'), "leave .context_map. out"),
         (("[task]", "[prior]\noff = 1\n[task]"), "is about A and B"),
         (("[dynamics.features]", "[dynamics.fe]"), "fe is unknown in .dynamics."),
-        (("[learning]", '[known]\nangle = "angle**2"\n[learning]'), "is no sum of features"),
-        (("[learning]", '[known]\nangle = "angel"\n[learning]'), "uses angel, which is no state"),
+        (("[learning]", '[known]\nangle = "angle**2"\n[learning]'), "is not a weighted sum"),
+        (
+            ("[learning]", '[known]\nangle = "angel"\n[learning]'),
+            "uses angel, which is not a state",
+        ),
         (("[learning]", 'angles = ["angel"]\n[learning]'), "there is no state 'angel'"),
         (("[learning]", 'angles = "angle"\n[learning]'), "must be a list of names"),
     ],

@@ -104,7 +104,7 @@ def test_what_no_input_can_hold_is_not_to_be_used(decoder: Path) -> None:
     done = run(
         COMMAND, "design", decoder, "--context", "mass=2", "--horizon", "9", "--integral", "x"
     )
-    assert "--integral is for machines that run on and on" in done.stderr
+    assert "--integral is for machines that run continuously" in done.stderr
 
 
 def test_the_terminal_says_where_the_machine_will_rest(decoder: Path) -> None:
@@ -130,5 +130,5 @@ def test_an_episode_is_given_another_target_in_python() -> None:
         retuned(task, target={"one": 2.0})
     with pytest.raises(InputError, match="needs a state that is always 1"):
         retuned(FleetDescription.parse(CARTS), target={"position": 2.0})
-    with pytest.raises(InputError, match="a row a step needs a horizon"):
+    with pytest.raises(InputError, match="one row per step needs a horizon"):
         retuned(FleetDescription.parse(ENDLESS), target=path)

@@ -188,7 +188,7 @@ def test_outputs_that_tell_nothing_are_refused_and_an_encoder_that_wraps_is_seen
     turned.write_csv(tmp_path / "turned.csv")
     about = clqr.FleetDescription.parse(FIXED)
     wrong = clqr.fit(about, tmp_path / "turned.csv", alarm=False)
-    assert "as an encoder that begins anew" in wrong.doubt
+    assert "like an encoder that starts over" in wrong.doubt
     told = FIXED.replace('angle = "rad"', 'angle = { unit = "rad", wraps = 6.28 }')
     right = clqr.fit(clqr.FleetDescription.parse(told), tmp_path / "turned.csv", alarm=False)
     assert right.doubt == ""
@@ -287,7 +287,7 @@ def test_a_noisy_sensor_is_given_a_long_history(tmp_path):
 def test_what_is_wrong_with_outputs_is_said_with_its_line():
     with pytest.raises(clqr.InputError, match="delay must be a whole number from 0 to 1000"):
         clqr.FleetDescription.parse(TEXT.format(keys="delay = -1"))
-    with pytest.raises(clqr.InputError, match="what 'angle_1' will be is known already"):
+    with pytest.raises(clqr.InputError, match="the next 'angle_1' is already known"):
         clqr.FleetDescription.parse(FIXED + '[known]\nangle_1 = "2 * angle"\n')
 
 

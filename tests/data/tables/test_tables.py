@@ -137,16 +137,16 @@ def test_excel_sheets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ('[columns]\nvelocity = { column = "v", factor = "deg" }', "factor of velocity must be"),
         ('[columns]\nvelocity = { column = "v", factor = 0 }', "factor of velocity is 0"),
-        ('[columns]\nvelocty = "v"', r"'velocty' \(is it 'velocity'\?\) is no state"),
+        ('[columns]\nvelocty = "v"', r"'velocty' \(is it 'velocity'\?\) is not a state"),
         ('[columns]\nvelocity = "v"\nposition = "v"', "'v' is velocity already"),
         ('[columns]\nvelocity = "force"', "'force' is velocity already"),
         ("[columns]\nvelocity = 3", "velocity must be a heading"),
         ('[columns]\nvelocity = ""', "must be a heading"),
         ('[columns]\nepisode = { column = "e", factor = 2 }', "episode is a label"),
-        ('[columns]\nmachine = "m"\n[logs]\nmachine = "n"', "say it once"),
-        ('[table]\nseparator = ";;"', "separator must be one mark"),
+        ('[columns]\nmachine = "m"\n[logs]\nmachine = "n"', "give it only once"),
+        ('[table]\nseparator = ";;"', "separator must be one character"),
         ('[table]\ndecimal = ";"', r'decimal must be "\." or ","'),
-        ('[table]\ndecimal = ","\nseparator = ","', "are the same mark"),
+        ('[table]\ndecimal = ","\nseparator = ","', "are the same character"),
         ('[table]\nencoding = "klingon"', 'encoding must be "utf-8"'),
         ('[table]\nencoding = "hex"', 'encoding must be "utf-8"'),
         ("[table]\nheader = 0", "header must be the line"),
@@ -365,7 +365,7 @@ def test_a_period_that_is_not_that_of_the_rows(tmp_path: Path) -> None:
         check_logs(described(wrong), log)
     with pytest.raises(InputError, match=r"or say resample = true"):
         check_logs(described(CLOCK.replace("0.1", "1.0")), log)
-    with pytest.raises(InputError, match=r"'yesterday' in the column 't' is no time"):
+    with pytest.raises(InputError, match=r"'yesterday' in the column 't' is not a time"):
         check_logs(described(CLOCK), write(timed(["yesterday"] * 200), tmp_path / "words.csv"))
 
 
@@ -397,7 +397,7 @@ def test_resampling_is_exact_for_straight_lines(tmp_path: Path) -> None:
     assert frames["episode"].n_unique() == 2
     report = check_logs(fleet, tmp_path / "log.parquet")
     said = "\n".join(report.tables.sentences())
-    assert "rows on the grid, by straight lines between 3,000 rows" in said
+    assert "rows on the grid, interpolated between 3,000 rows" in said
 
 
 def _part(fleet: FleetDescription, log: str) -> list[pl.DataFrame]:

@@ -262,8 +262,8 @@ def test_failures_say_why() -> None:
     path = clqr.solve_trajectory(machine, cost, [3.0])
     assert clqr.Status(int(path.status)) is clqr.Status.DIVERGED
     assert path.cost == np.inf
-    assert "first inputs" in path.reason
-    with pytest.raises(clqr.UnsolvableError, match="first inputs"):
+    assert "initial inputs" in path.reason
+    with pytest.raises(clqr.UnsolvableError, match="initial inputs"):
         clqr.solve_trajectory(machine, cost, [3.0], check=True)
     path = clqr.solve_trajectory(pendulum(), upright(), [0.5, 0.0], iterations=2)
     assert clqr.Status(int(path.status)) is clqr.Status.NOT_CONVERGED

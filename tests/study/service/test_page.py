@@ -141,10 +141,10 @@ def test_a_token_is_asked_for_and_kept_out_of_addresses(opened, tmp_path) -> Non
     with served({"carts": study}) as url:
         page = opened[0](url)
         page.on("request", lambda one: addresses.append(one.url))
-        seen(page, "#refused", "asks for a token")
+        seen(page, "#refused", "needs a token")
         page.fill("#token", "clqr_0000000000000000_nothing")
         page.click("#sign-in button")
-        seen(page, "#refused", "not taken here")
+        seen(page, "#refused", "not accepted here")
         page.fill("#token", text)
         page.click("#sign-in button")
         seen(page, "#sentence", "2 episodes of 2 machines")
@@ -154,7 +154,7 @@ def test_a_token_is_asked_for_and_kept_out_of_addresses(opened, tmp_path) -> Non
         assert page.evaluate("localStorage.length + document.cookie.length") == 0
         tokens.revoke(token.id)
         study.tell(CONTEXT, SHORT)
-        seen(page, "#refused", "not taken here")
+        seen(page, "#refused", "not accepted here")
 
 
 def test_a_service_that_goes_and_comes_back_is_said(opened, tmp_path) -> None:
@@ -162,7 +162,7 @@ def test_a_service_that_goes_and_comes_back_is_said(opened, tmp_path) -> None:
     with served({"carts": watched_study(where, 2, 2, asked=False)}) as url:
         page = opened[0](url)
         seen(page, "#sentence", "2 episodes")
-    seen(page, "#link", "does not answer; this is how it stood at")
+    seen(page, "#link", "does not answer; this is how things stood at")
     again = watched_study(where, 2, 0)
     again.tell(CONTEXT, SHORT)
     with served({"carts": again}, port=int(url.rsplit(":", 1)[1])):

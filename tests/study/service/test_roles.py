@@ -133,7 +133,7 @@ def test_a_machine_asks_and_tells_for_itself_only(service) -> None:
     ):
         answer = service.ask("POST", f"/api/fleet/{route}", body, "machine")
         assert answer.code == 403
-        assert "of the machine 'M-1' only" in answer.error
+        assert "only for the machine 'M-1'" in answer.error
     assert service.study.status() == before
     assert service.ask("POST", "/api/fleet/tell", {**ABOUT, **EPISODE}, "machine").code == 200
     (mine,) = [one for one in service.study._log.episodes() if one.machine == "M-1"]
@@ -164,7 +164,9 @@ def test_no_secret_is_kept_or_said(service, capfd) -> None:
 
 def test_where_nobody_made_tokens_only_this_host_gets_in(tmp_path) -> None:
     study = Study.open(f"sqlite:///{tmp_path}/fleet.db", FLEET)
-    with pytest.raises(InputError, match=r"no token, and would be open to whoever reaches 0.0.0.0"):
+    with pytest.raises(
+        InputError, match=r"no token, and would be open to anyone who reaches 0.0.0.0"
+    ):
         server({"fleet": study}, host="0.0.0.0")
     with served({"fleet": study}) as url:
         port = url.rsplit(":", 1)[1]
@@ -220,8 +222,8 @@ def test_tokens_are_of_roles_and_machines(service) -> None:
     tokens = Tokens(service.study._log)
     for arguments, match in (
         (("king",), "role must be one of"),
-        (("machine",), "of one machine"),
-        (("watch", "M-1"), "of no machine"),
+        (("machine",), "for one machine"),
+        (("watch", "M-1"), "not for one machine"),
     ):
         with pytest.raises(InputError, match=match):
             tokens.create(*arguments)
@@ -239,5 +241,5 @@ def test_the_client_carries_its_token(service, monkeypatch) -> None:
     monkeypatch.setenv("CONTEXTUAL_LQR_TOKEN", service.tokens["engineer"])
     with Study.open(name) as study:
         assert len(list(study.export())) >= 1
-    with pytest.raises(InputError, match="a token is a text"):
+    with pytest.raises(InputError, match="a token is a string"):
         Study.open(name, token="x\r\nHost: y")

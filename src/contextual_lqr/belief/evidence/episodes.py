@@ -108,7 +108,7 @@ def episode_rows(
 def sized_for(context_map: ContextMap, trajectory: Trajectory, name: str) -> ContextMap:
     """The map for machines of the trajectory's sizes, if both fit together."""
     if trajectory.states.shape[-2] < 2:
-        raise InputError(f"{name}: states holds one state only, but an episode has at least two")
+        raise InputError(f"{name}: states holds only one state, but an episode has at least two")
     d, m = trajectory.states.shape[-1], trajectory.inputs.shape[-1]
     if context_map.states in (None, d) and context_map.inputs in (None, m):
         sized = (context_map.states, context_map.inputs) == (d, m)

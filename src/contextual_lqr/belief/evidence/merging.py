@@ -25,24 +25,24 @@ def require_mergeable(one: FleetData, other: FleetData, allow_repeats: bool) -> 
         ("noise level", *(listed_level(each.given_noise_level) for each in both)),
         ("set of known rows", *(listed(each.known) for each in both)),
         ("set of scales", *(listed_level(each.scales) for each in both)),
-        ("way with deviations", *(each._machines is not None for each in both)),
+        ("treatment of deviations", *(each._machines is not None for each in both)),
     ):
-        require(ours == its, f"decoders of one {name} can be merged, not of {ours} and {its}")
+        require(ours == its, f"only decoders of one {name} can be merged, not {ours} and {its}")
     # A BlockContext takes pairs of any size, so p shows only in what was learnt.
     sizes = {each.logged.most.shape for each in both if each.logged is not None}
     named = " and ".join(map(str, sorted(sizes)))
-    require(len(sizes) < 2, f"decoders of one size of G(context) can be merged, not of {named}")
+    require(len(sizes) < 2, f"only decoders of one size of G(context) can be merged, not {named}")
     prior = one.given_prior
     same = other.given_prior is None if prior is None else prior.same_as(other.given_prior)
     require(
         same,
-        f"decoders of one prior can be merged, which counts once, not of {prior} and "
+        f"only decoders of one prior, which counts once, can be merged, not {prior} and "
         f"{other.given_prior}",
     )
     shared = one._digests.overlap(other._digests)
     require(
         allow_repeats or not shared,
         f"both have learnt from the same data ({shared} episodes or tables of them), which "
-        "would count twice; if that is meant, allow repeats",
+        "would count twice; if you want that, allow repeats",
     )
     return mine

@@ -104,9 +104,9 @@ def _columns(y: int, d: int) -> dict[str, list[int]]:
 _NOT_EXCLUDED = "the logs do not exclude that "
 _SENTENCES = {
     "signs": "{} loses {:.2g} to friction or a dead zone",
-    "squares": "{} is not linear, as where actuators saturate or springs harden",
+    "squares": "{} is nonlinear, as when actuators saturate or springs harden",
     "sizes": "{} is {:.2g} stronger one way than the other",
     "offset": "{} is off by {:.2g}",
-    "steps": "{} changes by {:.2g} of it with every step of an episode",
+    "steps": "{} changes by {:.2g} of its strength with every step of an episode",
     "turns": "{} has a play of twice {:.2g}",
 }

@@ -170,7 +170,7 @@ def _explained(T: Array, rows: Array, M: Array) -> Explained:
         lag=(residual * z).sum(1) ** 2 / np.where(real, length, 1.0) * real,
         lag_rank=real,
         before=Addition.of(before, Q, z),
-        # What the step before explains is memory, and is not counted again as a bend.
+        # What the previous step explains is memory, and is not counted again as a bend.
         curves=apart(np.concatenate((Q, orthonormal(before, Q)[0]), 2), curves),
         z=z,
         Q=Q,

@@ -48,7 +48,7 @@ class _Strengths(NamedTuple):
 
 
 def deceived(population: Population | None) -> str:
-    """Which input acts otherwise where it is free, or may, in words; "" if none does."""
+    """Which input acts differently where it is free, or may, in words; "" if none does."""
     if population is None or population.given or len(population.factors) < _FEWEST:
         return ""
     places = np.linspace(0, len(population.factors) - 1, _MACHINES).astype(int)
@@ -63,13 +63,13 @@ def deceived(population: Population | None) -> str:
         j = int(np.argmin(np.where(told, p_values, np.inf)))
         return (
             f"where it does not follow the states, input {j + 1} acts {1 + gamma[j]:.2g} times as "
-            f"the law says: {_ASKED}"
+            f"strongly as the law says: {_ASKED}"
         )
     unsure = np.abs(gamma) + 2 * deviation
     if (unsure > _OPEN).any() and _feedback_differs(some):
         return (
-            f"how input {int(np.argmax(unsure)) + 1} acts is hardly told by what does not follow "
-            f"the states: {_ASKED}"
+            f"the part of input {int(np.argmax(unsure)) + 1} that does not follow the states "
+            f"hardly shows how it acts: {_ASKED}"
         )
     return ""
 

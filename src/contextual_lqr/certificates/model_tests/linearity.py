@@ -85,7 +85,7 @@ def curved(
     by = f"an offset explains {effect:.0%}"
     if best < len(all_of):
         by = f"{_OF.get(curve, curve)}, above all that of {all_of[best]}, explain {effect:.0%}"
-    sentence = f"not linear, {_AS[curve]}: {by} of the error in {names.states[r]}"
+    sentence = f"nonlinear, {_AS[curve]}: {by} of the error in {names.states[r]}"
     p_value = min(len(CURVES) * p_value, 1.0)
     power = {"squares": 2, "sizes": 1, "steps": 1}.get(curve, 0)
     one = Finding("nonlinear", p_value, effect, float(shared.size[place]), r, None, sentence)
@@ -95,10 +95,10 @@ def curved(
     return replace(one, regressor=best, power=power, usual=float(usual.sizes[best]), pace=pace)
 
 
-_OF = {"steps": "products with the number of the step"}
+_OF = {"steps": "products with the step number"}
 _AS = {
     "signs": "as with friction",
-    "squares": "as where actuators saturate or springs harden",
-    "sizes": "as where one way is not like the other",
-    "steps": "as where machines change within an episode",
+    "squares": "as when actuators saturate or springs harden",
+    "sizes": "as when the two directions differ",
+    "steps": "as when machines change within an episode",
 }

@@ -131,7 +131,7 @@ def _whiteness(found: Explained, names: Names) -> Iterator[Finding]:
         effect, size = _share(found.lag[:, r], found.lag_rank[:, r], found, r)
         sentence = (
             f"successive errors are correlated: {effect:.0%} of the error in {names.states[r]} "
-            "could be foretold from the error before"
+            "could be predicted from the previous error"
         )
         yield Finding("correlated errors", p_value, effect, size, r, None, sentence)
 
@@ -147,20 +147,20 @@ def _added(more: Addition, found: Explained) -> Iterator[tuple[int, float, float
 def _omission(found: Explained, names: Names) -> Iterator[Finding]:
     before, d = found.before, len(names.states)
     for r, p_value, effect, size in _added(before, found):
-        # Which column of the step before explains most by itself, and does it more than the error?
+        # Which column of the previous step explains most alone, and does it more than the error?
         best, most = before.best(r)
         by_error = found.lag[:, r].sum() / max(int(found.lag_rank[:, r].sum()), 1)
         if best >= d and most > by_error:
             effect, _ = _share(before.single[:, best, r], before.single_rank[:, best], found, r)
             sentence = (
                 f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in "
-                f"{names.states[r]} goes back to what it was a step before"
+                f"{names.states[r]} is explained by its value a step earlier"
             )
             yield Finding("late input", p_value, effect, size, r, best, sentence)
             continue
         sentence = (
-            f"the step before explains {effect:.0%} of the error in {names.states[r]}: a state is "
-            "missing, or measured with error"
+            f"the previous step explains {effect:.0%} of the error in {names.states[r]}: a state "
+            "is missing, or measured with error"
         )
         late = before.nearly_as_good(r, slice(d, None))
         yield Finding("memory", p_value, effect, size, r, best, sentence, late)
@@ -214,6 +214,6 @@ def _known_row(
     size = float(np.sqrt(gain / max(found.rows.sum(), 1)))
     sentence = (
         f"the known row of {names.states[r]} is contradicted: a fitted one would explain "
-        f"{effect:.0%} of what it leaves"
+        f"{effect:.0%} of the error that it leaves"
     )
     return Finding("known row", p_value, float(effect), size, r, None, sentence)

@@ -71,7 +71,7 @@ def _actuators(factors: Array, counts: Array, matrices: Array, names: Names) -> 
 
 
 def _memory(p_value: float, shared: Shared, r: int, names: Names) -> Finding:
-    """What the step before explains of state r."""
+    """What the previous step explains of state r."""
     d, state, alone = len(names.states), names.states[r], shared.alone[:, r]
     best, effect = int(alone.argmax()), float(shared.share[r])
     kind: Kind = "memory"
@@ -80,11 +80,11 @@ def _memory(p_value: float, shared: Shared, r: int, names: Names) -> Finding:
         kind = "late input"
         sentence = (
             f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in {state} "
-            "goes back to what it was a step before"
+            "is explained by its value a step earlier"
         )
     else:
         sentence = (
-            f"the step before explains {effect:.0%} of the error in {state}: errors are "
+            f"the previous step explains {effect:.0%} of the error in {state}: errors are "
             "correlated, or a state is missing or measured with error"
         )
         also = d + int(alone[d:].argmax())

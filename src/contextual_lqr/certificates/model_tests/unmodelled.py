@@ -226,7 +226,7 @@ def in_the_long_run(findings: Sequence[Finding], cost: Cost) -> str:
     found = [one for one in findings if one.found]
     if not found or not isinstance(cost, StationaryCost):
         return ""
-    return f"{found[0].sentence}: what that costs in the long run cannot be told"
+    return f"{found[0].sentence}: what that costs in the long run is unknown"
 
 
 def late_cost(

@@ -15,7 +15,7 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.decoder import Decoder
 
 UNTESTED = (
-    "the machines logged are so few that any law with these features fits them: one of another "
+    "so few machines were logged that any law with these features fits them: one with another "
     "context would test it"
 )
 

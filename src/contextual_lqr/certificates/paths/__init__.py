@@ -1,1 +1,1 @@
-"""Certificates of planned paths, for machines that are not linear."""
+"""Certificates of planned paths, for nonlinear machines."""

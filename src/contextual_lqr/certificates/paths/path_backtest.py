@@ -38,12 +38,12 @@ _DRAWS = 24
 
 @dataclass(frozen=True, eq=False)
 class PathBacktest(Backtest):
-    """All machines that are not linear, each left out in turn; `Backtest` says what is in it.
+    """All nonlinear machines, each left out in turn; `Backtest` says what is in it.
 
     Attributes
     ----------
     calibration : PathCalibration
-        What predictions were off by, and what that widens draws by.
+        How far off predictions were, and by how much that widens draws.
     """
 
     calibration: PathCalibration | None = None
@@ -65,7 +65,7 @@ def backtest_paths(
     require_episodes(cost)
     units, every = machines_of(decoder), decoder.logged_runs.runs
     if len(units) < 2:
-        raise InputError("a backtest leaves machines out: it needs the runs of two at least")
+        raise InputError("a backtest leaves machines out: it needs the runs of at least two")
     calibration, found = calibration_of(decoder, max(cost.horizon - 1, 1)), []
     for name in some_of(list(units)):
         own = units[name]

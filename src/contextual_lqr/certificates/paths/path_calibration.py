@@ -44,7 +44,7 @@ _SIDES = 1.96  # standard deviations: 95 % of a Gaussian
 
 @dataclass(frozen=True, eq=False)
 class PathCalibration:
-    """What predictions of machines left out were off by, in units of what was claimed.
+    """How far off predictions of machines left out were, in units of what was claimed.
 
     Attributes
     ----------
@@ -53,8 +53,8 @@ class PathCalibration:
     stretch : float
         What draws are widened by, at least 1.
     shows : float
-        The probability with which a new machine is within what is claimed: 95 %, or n/(n+1) if
-        fewer than 19 machines were left out. 0 if there were not two.
+        The probability that a new machine is within what is claimed: 95 %, or n/(n+1) if fewer than
+        19 machines were left out; 0 if there were not even two.
     """
 
     scores: dict[str, float]
@@ -70,7 +70,7 @@ class PathCalibration:
 
     @property
     def largest(self) -> float:
-        """The score that a new machine exceeds with the probability 1 - `shows`."""
+        """The score that a new machine exceeds with probability 1 - `shows`."""
         return _ranked(self.scores)[0]
 
 

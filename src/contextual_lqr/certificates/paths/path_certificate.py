@@ -47,11 +47,11 @@ _LEVEL = 0.95
 
 @dataclass(frozen=True, eq=False, repr=False)
 class PathCertificate(Certificate):
-    """A machine's planned path, and how good it will be, as far as draws of the posterior say.
+    """A machine's planned path, and how good it will be, as far as posterior draws say.
 
-    As `Certificate`, but its interval is sampled: it holds 95 % of the roll-outs, and nothing is
-    proven of it. `instability` is the share of the draws on which the policy costs half as much
-    again as the best path, or does not stay finite.
+    As `Certificate`, but its interval is sampled: it holds 95 % of the roll-outs, and is not
+    proven. `instability` is the share of the draws on which the policy costs half as much again as
+    the best path, or does not stay finite.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ def certify_path(
     rng: np.random.Generator | None = None,
     calibration: PathCalibration | None = None,
 ) -> PathCertificate:
-    """The path of one machine that is not linear, and its certificate."""
+    """The path of one nonlinear machine, and its certificate."""
     dynamics = decoder.context_map
     assert isinstance(dynamics, Dynamics)
     require_episodes(cost)
@@ -169,7 +169,7 @@ def require_episodes(cost: Any) -> None:
     """Refuse a cost that is not of episodes."""
     require(
         isinstance(cost, QuadraticCost),
-        "machines that are not linear are planned for episodes: give a horizon, that is, a "
+        "nonlinear machines are planned for episodes: give a horizon, that is, a "
         f"QuadraticCost or TargetCost, not {shown(cost)}",
     )
 

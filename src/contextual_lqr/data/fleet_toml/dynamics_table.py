@@ -36,10 +36,10 @@ def read_dynamics(
     """The dynamics that [dynamics] describes, or None if something is wrong."""
     table = file.table("dynamics")
     if "context_map" in file.content:
-        what = "[dynamics] has the features of contexts in its own: leave [context_map] out"
+        what = "[dynamics] already covers the features of contexts: leave [context_map] out"
         file.errors.add(("context_map",), what)
     if "prior" in file.content:
-        what = "[prior] is about A and B, which machines of [dynamics] have not: leave it out"
+        what = "[prior] is about A and B, which machines of [dynamics] do not have: leave it out"
         file.errors.add(("prior",), what)
     if "features" not in table:
         file.errors.add(("dynamics",), "[dynamics] needs features, a list, or one for each state")
@@ -64,7 +64,7 @@ def known_row_of(dynamics: FeatureDynamics, text: str, state: int) -> Array:
     expression, p = parse(text), dynamics.shape[0]
     moving, contexts = (*dynamics.state_names, *dynamics.input_names), dynamics.bounds or {}
     odd = [name for name in expression.names if name not in {*moving, *contexts}]
-    require(not odd, f"'{text}' uses {', '.join(odd)}, which is no state, input or context")
+    require(not odd, f"'{text}' uses {', '.join(odd)}, which is not a state, input or context")
     rng = np.random.default_rng(0)
     n = _SAMPLES * (p + 1)
     values = sampled_values(contexts, n, rng)
@@ -74,7 +74,7 @@ def known_row_of(dynamics: FeatureDynamics, text: str, state: int) -> Array:
     phi, goal = np.stack(columns, 1), np.broadcast_to(expression(values), n)
     good = np.isfinite(phi).all(1) & np.isfinite(goal)
     if good.sum() <= p:
-        raise ContextError(f"'{text}' or the features have no value at most places")
+        raise ContextError(f"'{text}' or the features are undefined almost everywhere")
     phi, goal = phi[good], goal[good]
     own = np.ones(p, bool) if dynamics.used is None else dynamics.used[state]
     sizes = np.linalg.norm(phi[:, own], axis=0)
@@ -83,7 +83,7 @@ def known_row_of(dynamics: FeatureDynamics, text: str, state: int) -> Array:
     scale = max(float(np.abs(goal).max()), 1e-300)
     require(
         np.abs(phi[:, own] @ found - goal).max() <= 1e-9 * scale,
-        f"'{text}' is no sum of features, each times a number: a feature is missing",
+        f"'{text}' is not a weighted sum of the features: a feature is missing",
     )
     found[np.abs(found) * sizes <= 1e-11 * np.linalg.norm(goal)] = 0.0  # rounding
     nearest = np.round(found, 12)

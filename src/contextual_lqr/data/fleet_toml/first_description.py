@@ -40,11 +40,11 @@ def describe_table(log: str, contexts: str | None = None, *, folder: Path | None
     Parameters
     ----------
     log
-        A Parquet, CSV or Excel file with a row a step.
+        A Parquet, CSV or Excel file with one row per step.
     contexts
         A table of the machines' contexts, if the log does not have them.
     folder
-        Where the description will be, for the path of the table of contexts in it.
+        Where the description will be: the path of the table of contexts is relative to it.
 
     Returns
     -------
@@ -55,7 +55,7 @@ def describe_table(log: str, contexts: str | None = None, *, folder: Path | None
     ------
     InputError
         If a table cannot be read, or has no steps or times, no context, or no two numbers that
-        move.
+        change.
     """
     try:
         with _opened(log) as table:
@@ -94,13 +94,13 @@ def _written(guess: Guess, contexts: str | None, folder: Path) -> str:
     noise = float(np.median(left if constant else without))
     longer = residuals(guess, values, constant=constant, before=True)
     partial = bool(((left if constant else without) > _MEMORY * longer).any())
-    kind = "states", "numbers that move, and are no inputs by their headings"
+    kind = "states", "numbers that change, and are not inputs by their headings"
     if partial:
-        kind = "outputs", "not a whole state, as with the step before they predict better"
+        kind = "outputs", "not a whole state: with the previous step they predict better"
     seen = guess.contexts | guess.listed
     noise = noise if noise > 0 else 1e-9 * float(sizes(guess, guess.states).max())
     lines = [
-        f"# From {guess.log}, by asking nothing: lines marked as a guess are one. Look at each.",
+        f"# Guessed from {guess.log}: check every line that is marked as a guess.",
         "# `contextual-lqr new template.toml` writes a description with every field explained.",
         "",
         f"[{kind[0]}] {_MARK}: {kind[1]}",
@@ -121,12 +121,12 @@ def _written(guess: Guess, contexts: str | None, folder: Path) -> str:
         f"horizon = 50 {_MARK}: states of an episode",
         f"start = {{ {names[guess.states[0]]} = {_size(guess, guess.states[0])} }} {_MARK}",
         "",
-        f"[cost] {_MARK}: each by the square of its spread",
+        f"[cost] {_MARK}: each by the inverse square of its spread",
         f"Q = {{ {', '.join(f'{names[one]} = {_weight(guess, one)}' for one in guess.states)} }}",
         f"R = {{ {', '.join(f'{names[one]} = {_weight(guess, one)}' for one in guess.inputs)} }}",
         "",
         "[learning]",
-        f"noise_level = {noise:.2g} {_MARK}: what one law for the table leaves of a step",
+        f"noise_level = {noise:.2g} {_MARK}: the error of one law for the whole table",
         "",
         *_logs(guess, contexts, folder),
         "",

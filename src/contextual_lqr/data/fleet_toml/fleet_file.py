@@ -191,7 +191,7 @@ class FleetFile:
                 table = self.made.tables.get(one.name, kind) if kind == "states" else kind
                 place = (table, one.name)
                 if not re.fullmatch(r"[^\W\d]\w*", one.name):
-                    what = "is no name: letters, digits and _ make one"
+                    what = "is not a name: use letters, digits and _"
                     self.errors.add(place, f"{one.name!r} {what}")
                 elif one.name in RESERVED:
                     what = "already means something in expressions: rename it"
@@ -265,7 +265,7 @@ class FleetFile:
                 what = f"there is no state '{name}'; the states are {', '.join(names)}"
                 self.errors.add(place, what)
             elif name in equations:
-                self.errors.add(place, f"what '{name}' will be is known already")
+                self.errors.add(place, f"the next '{name}' is already known")
             elif not isinstance(text, str):
                 self.errors.wrong(place, name, "an equation as text", text)
             else:
@@ -336,7 +336,7 @@ class FleetFile:
                 scale = np.linalg.eigvalsh(matrix)
                 require(
                     scale[0] > 1e-12 * scale[-1],
-                    "R is singular: every input, and every mixture of them, must cost something",
+                    "R is singular: every input, and combination of inputs, must cost something",
                 )
         return matrix
 
@@ -353,7 +353,7 @@ class FleetFile:
             return noise_level, given
         if not 1e-150 < noise_level < 1e150:
             what = (
-                f"noise_level is {noise_level:g}, and its square is no double: choose other units"
+                f"noise_level is {noise_level:g}, whose square is out of range: choose other units"
             )
             self.errors.add(("learning", "noise_level"), what)
         return noise_level, None

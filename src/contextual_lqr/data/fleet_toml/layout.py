@@ -130,7 +130,7 @@ def _columns(file: FleetFile) -> dict[str, Column]:
         if name not in names:
             near = get_close_matches(name, names, 1)
             hint = f" (is it '{near[0]}'?)" if near else ""
-            what = f"'{name}'{hint} is no state, input or context, nor episode, step or machine"
+            what = f"'{name}'{hint} is not a state, input or context, nor episode, step or machine"
             file.errors.add(place, what)
             continue
         if isinstance(about, str):  # angle = "angle [rad]" is short for { column = ... }
@@ -153,7 +153,7 @@ def _columns(file: FleetFile) -> dict[str, Column]:
             file.errors.add(place, f"factor of {name} is 0: every value would be the same")
         found[name] = Column(heading.strip(), factor, offset)
     if "machine" in found and "machine" in file.table("logs"):
-        what = "machine is in [logs] already: say it once"
+        what = "machine is in [logs] already: give it only once"
         file.errors.add(("columns", "machine"), what)
     _refuse_twice(file, found, names)
     return found
@@ -181,7 +181,7 @@ def _table(file: FleetFile) -> TableOptions:
         else:
             file.errors.wrong(("table", key), key, wanted, value)
     if kept.get("separator", 0) == kept.get("decimal"):
-        file.errors.add(("table", "decimal"), "decimal and separator are the same mark")
+        file.errors.add(("table", "decimal"), "decimal and separator are the same character")
     return TableOptions(**kept)
 
 
@@ -196,7 +196,7 @@ def _is_encoding(value: Any) -> bool:
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "separator": (
         lambda mark: isinstance(mark, str) and len(mark) == 1 and mark.isascii(),
-        'one mark, such as ";"',
+        'one character, such as ";"',
     ),
     "decimal": (lambda mark: mark in (".", ","), '"." or ","'),
     "encoding": (_is_encoding, '"utf-8" or "latin-1"'),

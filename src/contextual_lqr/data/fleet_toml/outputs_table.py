@@ -65,7 +65,7 @@ def read_states(file: FleetFile, given: History | None) -> States:
     outputs = tuple(one for one in outputs if not one.constant)
     declared = plain + fixed + disturbances + outputs
     if not declared:
-        what = "the table [states] is missing, or [outputs] if not the whole state is measured"
+        what = "the table [states] is missing, or [outputs] if the whole state is not measured"
         file.errors.add(("states",), what)
     tables = dict.fromkeys((one.name for one in plain), "states")
     tables |= dict.fromkeys((one.name for one in disturbances), "measured")

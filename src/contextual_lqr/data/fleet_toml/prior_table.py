@@ -22,7 +22,7 @@ from contextual_lqr.data.known_dynamics import sampled_contexts
 if TYPE_CHECKING:
     from contextual_lqr.data.fleet_toml.fleet_file import FleetFile
 
-_NEEDS = "say its scale, such as scale = 0.1, or finite bounds"
+_NEEDS = "give its scale, such as scale = 0.1, or finite bounds"
 
 
 def read_scales(file: FleetFile, regularisation: float | None) -> Float[Array, " y"] | None:
@@ -124,7 +124,7 @@ def _knowing(
     expression = parse(text)
     names = [one.name for one in file.contexts]
     odd = [name for name in expression.names if name not in names]
-    require(not odd, f"'{text}' uses {', '.join(odd)}, which is no context")
+    require(not odd, f"'{text}' uses {', '.join(odd)}, which is not a context")
     contexts = sampled_contexts(file.contexts)
     G = context_map.matrices(contexts)[:, :, j]
     wanted = np.broadcast_to(expression(contexts), len(G)).astype(float)

@@ -23,7 +23,7 @@ class History:
     spacing: float = 1.0
 
     def __str__(self) -> str:
-        outputs = "as many as the logs ask for" if "history" in self.auto else str(self.outputs)
+        outputs = "as many as the logs need" if "history" in self.auto else str(self.outputs)
         delay = "found in the logs" if "delay" in self.auto else str(self.delay)
         apart = "" if self.spacing == 1 else f", {self.spacing:g} samples apart"
         return f"history {outputs}{apart}, delay {delay}"

@@ -96,7 +96,7 @@ class HistoryChoice:
         if self._at_the_end:
             said.append(
                 f"errors still fall at {self.words}, the longest history that can be tried: "
-                "sensors are noisy for so short a period; longer episodes would show more"
+                "the sensors are noisy for so short a period; log longer episodes"
             )
         return [*said, *self.wrapping]
 
@@ -281,8 +281,8 @@ def refuse_useless_outputs(about: FleetDescription, runs: Sequence[Run]) -> None
         size = float(np.abs(column).max(initial=0.0))
         require(
             float(np.ptp(column)) > _SAME * size,
-            f"'{name}' is {column[0]:g} in all logs: it tells nothing; leave it out, or is the "
-            "sensor broken?",
+            f"'{name}' is {column[0]:g} in all logs and carries no information: leave it out. "
+            "Is the sensor broken?",
         )
     for one, other in combinations(names, 2):
         a, b = (columns[name] - columns[name].mean() for name in (one, other))
@@ -308,7 +308,7 @@ def wrapping(about: FleetDescription, runs: Sequence[Run]) -> list[str]:
         if jumps.any() and usual < _USUAL * range_:
             said.append(
                 f"{one.name} jumps {np.count_nonzero(jumps)} times through its whole range of "
-                f"{range_:.4g}, as an encoder that begins anew: if it is one, declare "
+                f"{range_:.4g}, like an encoder that starts over: if it is one, declare "
                 f"{one.name} = {{ wraps = {range_:.4g} }}, with the exact period"
             )
     return said

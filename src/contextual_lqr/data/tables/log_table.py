@@ -72,7 +72,7 @@ def read_contexts(
         if bad.any():
             row = int(bad.arg_max() or 0)
             said = frame[one][row]
-            what = "missing" if said is None else f"'{said}', which is no finite number"
+            what = "missing" if said is None else f"'{said}', which is not a finite number"
             raise InputError(f"{name}: '{one}' of machine {frame['machine'][row]} is {what}")
     each = numbers.unique(maintain_order=True)
     twice = each.filter(each["machine"].is_duplicated())
@@ -80,7 +80,7 @@ def read_contexts(
         label = twice["machine"][0]
         of_it = twice.filter(pl.col("machine") == label).iter_rows(named=True)
         said = "; ".join(", ".join(f"{one} {row[one]:g}" for one in there) for row in of_it)
-        raise InputError(f"{name} has machine {label} twice, with other contexts: {said}")
+        raise InputError(f"{name} has machine {label} twice, with different contexts: {said}")
     return each
 
 

@@ -83,7 +83,7 @@ class TableFormat:
                         new.write(text)
                 except UnicodeError:
                     what = f"{path} is not {self.encoding} throughout, as encoding says"
-                    raise InputError(f"{what}; leave it out of [table] to have it found") from None
+                    raise InputError(f"{what}; leave it out of [table] to detect it") from None
             yield copy
 
 
@@ -196,7 +196,7 @@ def _encoding(path: str) -> str:
     if utf8 and other:
         raise InputError(
             f"{path} is in two encodings: line {utf8} has letters in UTF-8, and line {other} "
-            "bytes that are none; save it in one, or say encoding in [table]"
+            "bytes that are not; save it in one, or say encoding in [table]"
         )
     return "cp1252" if other and _fits(path, "cp1252") else "iso8859-1" if other else "utf-8"
 

@@ -22,7 +22,7 @@ class TimeReport:
     squares: float = 0.0
     largest: float = 0.0
     gaps: int = 0  # which begin an episode, where no column names episodes
-    restarts: int = 0  # where time begins again
+    restarts: int = 0  # where time starts over
     first_gaps: list[str] = field(default_factory=list)
     rows_read: int = 0  # if they were resampled
     rows_made: int = 0
@@ -80,11 +80,11 @@ class TimeReport:
         if self.gaps:
             said.append(f"{self.gaps:,} gaps in time, the first in {self.first_gaps[0]}")
         if self.restarts:
-            said.append(f"time begins again {self.restarts:,} times, each time a new episode")
+            said.append(f"time starts over {self.restarts:,} times, each time a new episode")
         if self.rows_made:
-            left = f", {self.not_rising:,} left out whose time does not rise"
+            left = f", {self.not_rising:,} rows left out whose time does not increase"
             said.append(
-                f"resampled: {self.rows_made:,} rows on the grid, by straight lines between "
+                f"resampled: {self.rows_made:,} rows on the grid, interpolated between "
                 f"{self.rows_read:,} rows of the logs{left if self.not_rising else ''}"
             )
         return said

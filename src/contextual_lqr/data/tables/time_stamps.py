@@ -58,7 +58,7 @@ class TimeStamps:
             self._format = next(found, None)
             if self._format is None:
                 raise InputError(
-                    f"{self._log}: '{some[0]}' in the column '{self._heading}' is no time: "
+                    f"{self._log}: '{some[0]}' in the column '{self._heading}' is not a time: "
                     "seconds, or a date and time such as 2026-05-01T12:00:00.010"
                 )
         return _parsed(text, self._format)

@@ -25,7 +25,7 @@
  * refuses a context outside its bounds or outside the data.
 {% endif %}
 {% if hedge %}
- * The gain hedges against {{ hedge }} times the covariance of [A, B], as machines left out have asked for.
+ * The gain hedges against {{ hedge }} times the covariance of [A, B], as machines left out require.
 {% endif %}
  * controller_step is
  *
@@ -40,8 +40,8 @@
  * Rest moves with {{ measured_names | join(", ") }}, which {{ "is" if measured_names | length == 1 else "are" }} expected to stay as measured.
 {% endif %}
 {% if integrated_names %}
- * q stands still as long as it would drive an input further beyond its limit. It begins, and goes
- * on when {{ "the target" if not measured_names else "rest" }} changes, where what is to come costs least: q = lead (x - x0).
+ * q is held as long as it would drive an input further beyond its limit. It is set, at the start and
+ * when {{ "the target" if not measured_names else "rest" }} changes, to what makes the future cheapest: q = lead (x - x0).
 {% endif %}
  * Data {{ data_bytes }} bytes, the struct {{ state_bytes }}, stack about {{ stack_bytes }}. Multiplications and divisions:
  * at most {{ "{:,}".format(context_operations) ~ " for a context, " if not fixed }}{{ "{:,}".format(target_operations) ~ " for a target, " if at_rest }}{{ step_operations }} for a step.

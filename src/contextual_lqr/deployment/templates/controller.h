@@ -46,7 +46,7 @@ typedef struct {
 {% endif %}
   controller_real input[CONTROLLER_INPUTS]; /* the last that was played */
 {% if past %}
-  controller_real last[CONTROLLER_STATES + CONTROLLER_INPUTS]; /* states and inputs of the step before */
+  controller_real last[CONTROLLER_STATES + CONTROLLER_INPUTS]; /* states and inputs of the previous step */
   int remembers; /* whether there was one */
 {% endif %}
 {% if target_names %}

@@ -159,7 +159,7 @@ class Config:
         except ValueError as error:
             raise FormatError(f"{path} is damaged or no configuration: {error}") from None
         if not isinstance(content, dict) or content.pop("format", None) != FORMAT:
-            raise FormatError(f"{path} is no configuration of `reproduce` that this release reads")
+            raise FormatError(f"{path} is not a configuration of `reproduce` for this release")
         content.pop("release", None)
         unknown = sorted(set(content) - set(cls.__dataclass_fields__))
         if unknown:

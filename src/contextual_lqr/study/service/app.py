@@ -29,7 +29,7 @@ def create_app(studies: Mapping[str, Study], limits: Limits | None = None) -> Fa
         require(
             STUDY_NAME.fullmatch(name) and name not in _OURS,
             "a study is served under a name of up to 64 letters, digits, - and _, but not "
-            f"{', '.join(_OURS)}; {shown(name)} is none",
+            f"{', '.join(_OURS)}; {shown(name)} is not one",
         )
     limits = limits or Limits()
 

@@ -43,7 +43,7 @@ class Caller:
         if self.role != "machine":
             return machine
         if machine not in (None, self.machine):
-            raise HTTPException(403, f"this token is of the machine {self.machine!r} only")
+            raise HTTPException(403, f"this token is only for the machine {self.machine!r}")
         return self.machine
 
 

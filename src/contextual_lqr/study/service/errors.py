@@ -47,16 +47,16 @@ class Refusal(BaseModel):
 
 
 _WHY = {
-    400: "The body is no JSON.",
+    400: "The body is not JSON.",
     401: "No token of this study was given.",
     403: "The token's role does not allow it.",
-    404: "There is no such thing.",
+    404: "Not found.",
     405: "Not with this method.",
     409: "It does not fit this study: the sizes of states and inputs, the context, a key.",
     413: "The body is too large.",
     422: "The body or a parameter is not as described.",
-    429: "Too many requests of this token; Retry-After says when to come again.",
-    500: "A fault of the program.",
+    429: "Too many requests with this token; Retry-After says when to try again.",
+    500: "A bug in the program.",
     503: "The store cannot be used at present; nothing was changed.",
 }
 RESPONSES: dict[int | str, dict[str, Any]] = {  # JSON, whatever a route answers otherwise
@@ -84,7 +84,7 @@ def unavailable(error: StoreError) -> Answer:
 def fault(error: Exception) -> Answer:
     """Something of ours went wrong: what it was, for the log."""
     _log.error("%s: %s", type(error).__name__, error, exc_info=error)
-    return refused(500, f"this is a fault of the program, not yours ({type(error).__name__})")
+    return refused(500, f"this is a bug in the program ({type(error).__name__})")
 
 
 def install(app: FastAPI) -> None:
@@ -107,7 +107,7 @@ def install(app: FastAPI) -> None:
         if error.status_code == 405:
             named = (error.headers or {}).get("Allow", "")
             allowed = ", ".join(methods(app, request.url.path)) or named
-            return refused(405, f"this answers to {allowed}", Allow=allowed)
+            return refused(405, f"this allows only {allowed}", Allow=allowed)
         return Answer({"error": str(error.detail)}, error.status_code, error.headers)
 
 

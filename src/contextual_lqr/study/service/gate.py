@@ -142,7 +142,7 @@ class Gate:
 
     @property
     def _too_large(self) -> str:
-        return f"a body may have {self._limits.body:,} bytes at most"
+        return f"a body may have at most {self._limits.body:,} bytes"
 
     async def _refusal(self, scope: Any) -> Response | None:
         """Why the request is not let in; if it is, its callers are in the scope."""
@@ -169,7 +169,7 @@ class Gate:
         scope["callers"], scope["caller"] = callers, next(iter(callers.values()))
         who = scope["caller"].name
         if who and (wait := self._buckets.wait(who)):
-            why = f"this token has made too many requests: come again in {wait:.2g} s"
+            why = f"this token has made too many requests: try again in {wait:.2g} s"
             return refused(429, why, Retry_After=str(math.ceil(wait)))
         return None
 

@@ -73,14 +73,14 @@ def tell(caller: Machine, body: bodies.TellBody) -> Any:
     asked = None if body.ask is None else caller.study._log.ask(body.ask)
     if asked is not None:
         if caller.role == "machine" and asked.machine != caller.machine:
-            raise HTTPException(403, f"this token is of the machine {caller.machine!r} only")
+            raise HTTPException(403, f"this token is only for the machine {caller.machine!r}")
         if about is not None and encoding.context_text(about) != asked.context:
-            raise InputError(f"the ask {body.ask} is of another context, {asked.context}")
+            raise InputError(f"the ask {body.ask} is for another context, {asked.context}")
         about = asked.key
     elif about is None and body.ask is not None:
         raise InputError(f"nobody asked under the key {body.ask!r} in this study")
     elif isinstance(about, str):
-        raise InputError("a context is no text: give the key of an ask as ask")
+        raise InputError("a context cannot be text: give the key of an ask as ask")
     told = caller.study.tell(
         about,
         Trajectory(body.states, body.inputs),
@@ -93,7 +93,7 @@ def tell(caller: Machine, body: bodies.TellBody) -> Any:
 
 @router.post("/api/{study}/controller", response_model=bodies.PolicyAnswer)
 def controller(caller: Watcher, body: bodies.MachineBody) -> Any:
-    """The policy of what is believed now, for a machine that need never have been tried."""
+    """The policy of the current belief, for a machine that need never have been tried."""
     return Answer(plain(caller.study.controller(body.context, body.machine)))
 
 
@@ -112,7 +112,7 @@ def status(caller: Watcher, study: str) -> Any:
 
 @router.get("/api/{study}/description", response_model=bodies.Description)
 def description(caller: Watcher) -> Any:
-    """The text of the fleet's description, if the study began with one."""
+    """The text of the fleet's description, if the study was started from one."""
     return Answer({"description": caller.study.description})
 
 

@@ -33,7 +33,7 @@ def server(
     for name, study in studies.items():
         require(
             is_loopback(host) or Tokens(study._log).valid(),
-            f"the study {name} has no token, and would be open to whoever reaches {host}: make "
+            f"the study {name} has no token, and would be open to anyone who reaches {host}: make "
             "one first, with contextual-lqr study token create, or listen on 127.0.0.1",
         )
     require((tls_cert is None) == (tls_key is None), "TLS needs both a certificate and its key")
@@ -53,7 +53,7 @@ def server(
     try:
         config.load()
     except OSError as error:
-        raise InputError(f"TLS cannot begin with {tls_cert} and {tls_key}: {error}") from None
+        raise InputError(f"TLS cannot start with {tls_cert} and {tls_key}: {error}") from None
     running = uvicorn.Server(config)
     app.state.ending = lambda: running.should_exit  # for those who listen to events
     return running

@@ -27,7 +27,7 @@ router = APIRouter()
 Name = Annotated[str | None, Query(max_length=200)]
 Json = Annotated[str, Query(max_length=2000, description="An object of JSON.")]
 
-_MANY = "too many are watching at once: come again"
+_MANY = "too many are watching at once: try again later"
 _QUEUE = 64  # things that may wait to be made
 _KINDS = {
     "html": "text/html",

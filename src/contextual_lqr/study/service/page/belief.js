@@ -9,7 +9,7 @@ export function showTheta(found) {
   }
   const words = `Every next state is a sum of the columns, each times its feature of the context and a state or input; `
     + `learnt from ${found.steps.toLocaleString("en")} steps. Values within two standard errors of 0 are grey.`;
-  say(byId("theta-words"), found.dark.length ? `${found.dark.length} ${found.dark.length === 1 ? "direction is" : "directions are"} still dark:` : `Every direction has been excited. ${words}`);
+  say(byId("theta-words"), found.dark.length ? `${found.dark.length} ${found.dark.length === 1 ? "direction is" : "directions are"} not excited yet:` : `Every direction has been excited. ${words}`);
   const some = found.dark.slice(0, 12);
   const more = found.dark.length - some.length;
   fill(byId("dark"), [...some, ...(more ? [`and ${more} more`] : [])].map((one) => make("li", {}, one)));

@@ -82,7 +82,7 @@ function inWords(costs, sum) {
   const cut = costs.steps.filter((n) => n < costs.whole).length;
   const part = (list) => list.reduce((a, [v]) => a + v, 0) / list.reduce((a, [, b]) => a + b, 0);
   const latest = counted.length
-    ? `The last ${counted.length === 1 ? "episode" : `${counted.length} episodes`} cost ${percent(Math.abs(part(counted)))} ${part(counted) < 0 ? "less" : "more"} than the best possible, as believed now; the regret of all shown is ${short(sum)}.`
-    : "Nothing is believed about the best possible yet.";
-  return cut ? `${latest} ${cut.toLocaleString("en")} were broken off early.` : latest;
+    ? `The last ${counted.length === 1 ? "episode" : `${counted.length} episodes`} cost ${percent(Math.abs(part(counted)))} ${part(counted) < 0 ? "less" : "more"} than the best possible, by the current belief; the regret of all shown is ${short(sum)}.`
+    : "The best possible cost is not known yet.";
+  return cut ? `${latest} ${cut.toLocaleString("en")} ended early.` : latest;
 }

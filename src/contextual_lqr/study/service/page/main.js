@@ -45,7 +45,7 @@ function ask(error) {
   byId("watching").hidden = true;
   byId("leave").hidden = true;
   byId("sign-in").hidden = false;
-  say(byId("refused"), again ? `This token is not taken here: ${error.message}.` : "This service asks for a token.");
+  say(byId("refused"), again ? `This token is not accepted here: ${error.message}.` : "This service needs a token.");
   link("waiting", "Not signed in");
   byId("token").focus();
 }
@@ -91,7 +91,7 @@ function state(now) {
     link("live", "Live");
   } else {
     const at = new Date(latest).toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
-    link("gone", `The service does not answer; this is how it stood at ${at}`);
+    link("gone", `The service does not answer; this is how things stood at ${at}`);
   }
 }
 

@@ -82,7 +82,7 @@ export function costPlot(place, words, numbers, usual, odd, best) {
       first("episode"),
       dots("cost", "accent"),
       ...(some ? [dots("of a machine that stands out", "refuse")] : []),
-      line("best possible, as believed now", "quiet", { width: 1.5, dash: [5, 4] }),
+      line("best possible, by the current belief", "quiet", { width: 1.5, dash: [5, 4] }),
     ],
   }), [numbers, above(usual), ...(some ? [above(odd)] : []), above(best)]);
 }
@@ -94,7 +94,7 @@ export function regretPlot(place, words, numbers, total) {
     scales: { x: { time: false } },
     legend,
     axes: [across("episode"), axis("regret, in all", { size: 50, values: ticks })],
-    series: [first("episode"), line("regret, as estimated now", "accent", { points: { show: numbers.length < 2 } })],
+    series: [first("episode"), line("regret, current estimate", "accent", { points: { show: numbers.length < 2 } })],
   }), [numbers, total]);
 }
 

@@ -1,4 +1,4 @@
-// Whom to trust: a map over contexts, and one machine in detail.
+// What to trust: a map over contexts, and one machine in detail.
 
 import { byId, contextText, fill, make, percent, say, sentence, short } from "./dom.js";
 import { bandPlot, clear, excessPlot, gainPlot } from "./plots.js";
