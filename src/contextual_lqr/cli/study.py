@@ -32,12 +32,12 @@ Seconds = Annotated[float, Parameter(validator=Number(gt=0, lte=1e9))]
 
 
 def create(store: Store, fleet: Description, /, *, as_json: AsJson = False) -> None:
-    """Begin a study of a fleet."""
+    """Start a study of a fleet."""
     with Study.open(address(store), fleet) as study:
         status = study.status()
-    begun = "is begun" if not status.episodes else f"is there, with {status.episodes:,} episodes"
+    begun = "is started" if not status.episodes else f"has {status.episodes:,} episodes already"
     facts = {"store": status.store, "episodes": status.episodes}
-    answer(as_json, facts, f"a study of {fleet} {begun} at {store}")
+    answer(as_json, facts, f"the study of {fleet} at {store} {begun}")
 
 
 def ask(
