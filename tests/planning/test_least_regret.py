@@ -5,8 +5,7 @@ import pytest
 from numpy.random import default_rng
 from scipy.optimize import minimize
 
-from contextual_lqr import Cautious, LinearSystem, QuadraticCost, kernels, solve
-from contextual_lqr.fleets import chain
+from contextual_lqr import LinearSystem, QuadraticCost, solve
 from contextual_lqr.planning.least_regret import least_regret
 
 D, M, H, N = 3, 2, 6, 9
@@ -67,31 +66,3 @@ def test_where_no_machine_can_be_solved_nothing_is_done() -> None:
     u, size = least_regret(cost, X, wild, np.eye(M), 0.1, 0.03)
     assert not u.any()
     assert size == np.inf
-
-
-def test_a_step_is_planned_with_16_digits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before data its draws are wild, and 32 digits take fifty times as long."""
-    refined, recursions = [], kernels.recursions
-
-    def spy(*operands: object, refine: bool = True, **options: object) -> kernels.Outcome:
-        refined.append(refine)
-        return recursions(*operands, refine=refine, **options)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(kernels, "recursions", spy)
-    fleet = chain(3)
-    context, agent = fleet.sample_context(default_rng(0)), fleet.agent(Cautious())
-    with agent.episode(context, adapt="step") as episode:
-        for _ in range(2):
-            episode.act(fleet.start)
-            episode.observe(fleet.start)
-    assert refined
-    assert not any(refined)
-
-
-def test_draws_in_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    machines, cost = a_task(default_rng(1))
-    whole = least_regret(cost, X, machines, np.eye(M), 0.1, 0.03)
-    monkeypatch.setattr("contextual_lqr.planning.least_regret._TOGETHER", 2 * H * D * D)
-    part = least_regret(cost, X, machines, np.eye(M), 0.1, 0.03)
-    assert np.array_equal(part[0], whole[0])
-    assert part[1] == whole[1]

@@ -13,10 +13,6 @@ outweighs the others:
 
 A runaway is fought as soon as plausible machines agree on how, and not before: where they do not,
 their inputs cancel. What they agree on by chance is shrunk away, u ← u (1 - doubt · left / saved)₊.
-
-Draws are weighed, not trusted, and solved with 16 digits. While little is known of a machine with
-many states, its draws are so unstable that these lose most of them; 32 would take fifty times as
-long, for an input that hardly differs.
 """
 
 from __future__ import annotations
@@ -26,10 +22,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.linalg.lapack import dposv
 
-from contextual_lqr import kernels
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
-
-_TOGETHER = 1 << 21  # numbers in the values of machines solved at once: memory used again
+from contextual_lqr.planning.drawn_machines import first_steps
 
 
 def least_regret(
@@ -41,13 +35,7 @@ def least_regret(
     budget: float,
 ) -> tuple[Float[Array, " m"], float]:
     """The next input, and the s² of a dither s² `shape` that costs `budget` of the regret left."""
-    own = machines.A, machines.B, np.broadcast_to(machines.noise, machines.A.shape)
-    size = max(_TOGETHER // (cost.horizon * machines.A[0].size), 1)
-    parts = [
-        _first_step(cost, x, *(np.ascontiguousarray(M[first : first + size]) for M in own))
-        for first in range(0, len(machines.A), size)
-    ]
-    us, metrics, J = (np.concatenate(each) for each in zip(*parts, strict=True))
+    us, metrics, J = first_steps(machines, cost, x)
     with np.errstate(over="ignore", invalid="ignore"):
         idle = np.einsum("ni,nij,nj->n", us, metrics, us)
         whole = np.maximum(J, 0.0) + idle
@@ -65,18 +53,3 @@ def least_regret(
         u = u * max(1 - doubt * left / saved, 0.0)
     price = float((M * shape).sum())
     return u, budget * left / price if price > 0 else 0.0
-
-
-def _first_step(
-    cost: QuadraticCost, x: Float[Array, " d"], A: Array, B: Array, noise: Array
-) -> tuple[Float[Array, "n m"], Float[Array, "n m m"], Float[Array, " n"]]:
-    """u_i, M_i and J_i of machines; not finite where one cannot be solved."""
-    Q, R, N = cost.Q[None], cost.R[None], None if cost.N is None else cost.N[None]
-    threads = kernels.threads()
-    K, P, c, *_ = kernels.recursions(
-        A, B, Q, R, N, noise, batch=len(A), gains=True, values=True, refine=False, threads=threads
-    )
-    assert K is not None and P is not None and c is not None  # noqa: PT018 - all asked for
-    with np.errstate(over="ignore", invalid="ignore"):
-        metrics = cost.R[0] + B.swapaxes(1, 2) @ P[:, 1] @ B
-        return K[:, 0] @ x, metrics, P[:, 0] @ x @ x + c[:, 0]
