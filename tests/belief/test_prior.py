@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ from contextual_lqr import (
     policy_cost,
     simulate,
 )
-from contextual_lqr.belief.shrinkage import shrink
+from contextual_lqr.belief.shrinkage import shrink, shrink_rows
 from contextual_lqr.fleets import FLEETS, true_system
 
 BOUNDS = {"mass": (1.0, 5.0)}
@@ -85,6 +86,24 @@ def test_the_posterior_is_that_of_the_textbook(seed: int, rows: int, size: int) 
         assert np.abs((found.theta[r] - mean) / scale).max() < 1e-4
         own = v[r] * found.W[r].T @ found.W[r]
         np.testing.assert_allclose(own, covariance, atol=1e-5 * np.outer(scale, scale).max())
+
+
+@pytest.mark.parametrize("rows", [0, 2, 9])
+@pytest.mark.parametrize("alike", [True, False])
+def test_rows_of_one_prior_and_one_design_are_those_of_each(rows: int, alike: bool) -> None:
+    rng, p, d = default_rng(rows), 4, 3
+    roots = rng.normal(size=(1 if alike else d, p, p))
+    C = np.broadcast_to(roots @ roots.swapaxes(1, 2), (d, p, p))
+    prior = Prior(rng.normal(size=(d, p)), C)
+    D, E, level = rng.normal(size=(rows, p)), rng.normal(size=(d, rows)), rng.uniform(0.1, 1, d)
+    factors = np.stack([np.column_stack((D, one)) for one in E])
+    each, together = (
+        shrink(factors, rows, prior, level),
+        shrink_rows(D[None], E, rows, prior, level),
+    )
+    for field in fields(each):
+        one, other = getattr(each, field.name), getattr(together, field.name)
+        np.testing.assert_allclose(other, one, rtol=1e-9, atol=1e-12, err_msg=field.name)
 
 
 def test_without_data_the_belief_is_the_prior() -> None:

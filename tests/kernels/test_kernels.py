@@ -311,7 +311,7 @@ def raw_arguments(d: int = 3, m: int = 2, H: int = 4, batch: int = 5) -> dict[st
         "failed_step": np.empty(batch, np.int32),
     }
     out |= {"dither": np.empty((batch, H - 1, m, m)), "covariances": None}
-    return {**operands, **out, "d": d, "m": m, "horizon": H, "threads": 1}
+    return {**operands, **out, "d": d, "m": m, "horizon": H, "refine": True, "threads": 1}
 
 
 ARRAYS = (*OPERANDS, *Outcome._fields)

@@ -17,7 +17,7 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.machines.shared_unknowns import SharedUnknowns
 from contextual_lqr.belief.prior import Prior, usual_matrix, with_known_rows
 from contextual_lqr.belief.regression import NATURAL
-from contextual_lqr.belief.shrinkage import Shrunk, shrink
+from contextual_lqr.belief.shrinkage import Shrunk, shrink_rows
 from contextual_lqr.context import Dynamics
 from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.errors import InputError
@@ -61,11 +61,8 @@ def shrunk_about(decoder: Decoder, prior: Prior | None) -> Shrunk:
         raise InputError("this decoder has no prior but a ridge")
     if shared := unknowns_of(decoder):
         return shared.shrunk(decoder.regression, decoder.rows, prior)
-    data, p, d = decoder.regression.data, decoder.regression.p, decoder.regression.d
-    level = _level(decoder)
-    each = np.empty((d, len(data), p + 1))  # [D, E_r] for every row r
-    each[..., :p], each[..., p] = data[:, :p], data[:, p:].T
-    return shrink(each, decoder.rows, prior, level)
+    data, p = decoder.regression.data, decoder.regression.p
+    return shrink_rows(data[None, :, :p], data[:, p:].T, decoder.rows, prior, _level(decoder))
 
 
 def unknowns_of(decoder: Decoder) -> SharedUnknowns | None:

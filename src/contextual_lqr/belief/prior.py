@@ -242,10 +242,11 @@ class Prior(Displayed):
     @cached_property
     def roots(self) -> Float[Array, "d p p"]:
         """K_r: a root of each covariance, exactly zero where that is."""
-        K = square_root(self.covariances)
+        C = self.covariances
+        K = square_root(C[:1] if (C[:1] == C).all() else C)  # of states of one size, it is one
         largest = np.abs(K).max(2, keepdims=True)
         rounding = (np.abs(K) <= np.sqrt(_SINGULAR) * largest).all(1, keepdims=True)
-        return np.where(rounding, 0.0, K)
+        return np.broadcast_to(np.where(rounding, 0.0, K), C.shape)
 
     @property
     def known(self) -> dict[int, Array]:

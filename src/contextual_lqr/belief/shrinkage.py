@@ -57,20 +57,37 @@ def shrink(
     level: Float[Array, " d"],
     variances: Float[Array, " d"] | None = None,
 ) -> Shrunk:
-    """The regression of each row r of Θ on `rows` rows of factor [D, E_r] (q = p + 1).
+    """The regression of each row r of Θ on `rows` rows of factor [D_r, E_r] (q = p + 1).
 
     The noise has roughly the `level`, or exactly the `variances` if these are given.
     """
+    p = prior.theta.shape[1]
+    return shrink_rows(factors[..., :p], factors[..., p], rows, prior, level, variances)
+
+
+def shrink_rows(
+    D: Float[Array, "#d k p"],
+    E: Float[Array, "d k"],
+    rows: float,
+    prior: Prior,
+    level: Float[Array, " d"],
+    variances: Float[Array, " d"] | None = None,
+) -> Shrunk:
+    """The same, its factors in two parts; D may be the same for all rows of Θ.
+
+    Where K_r is the same too, as of states of one size, D K_r is decomposed once for all.
+    """
     p, K = prior.theta.shape[1], prior.roots
-    missing = max(p - factors.shape[1], 0)  # so that there are p directions in any case
+    if len(D) == 1 and (K[:1] == K).all():
+        K = K[:1]
+    missing = max(p - D.shape[1], 0)  # so that there are p directions in any case
     if missing:
-        factors = np.concatenate((factors, np.zeros((len(factors), missing, p + 1))), 1)
-    D, E = factors[..., :p], factors[..., p]
+        D, E = np.pad(D, ((0, 0), (0, missing), (0, 0))), np.pad(E, ((0, 0), (0, missing)))
     f = E - (D @ prior.theta[:, :, None])[..., 0]
     P, q, Qt = np.linalg.svd(D @ K, full_matrices=False)
     g = (f[:, None] @ P)[:, 0]
     rest = np.maximum(np.square(f).sum(1) - np.square(g).sum(1), 0.0)
-    squares, ranks = np.square(q), K.any(1).sum(1)
+    squares, ranks = np.square(q), np.broadcast_to(K.any(1).sum(1), len(f))
     v, c = _likeliest(squares, g, rest, rows, np.square(level), variances)
     spread = v[:, None] + c[:, None] * squares
     share = c[:, None] * squares / spread
@@ -89,7 +106,7 @@ def shrink(
 
 
 def _likeliest(
-    squares: Float[Array, "d p"],
+    squares: Float[Array, "#d p"],
     g: Float[Array, "d p"],
     rest: Float[Array, " d"],
     rows: float,

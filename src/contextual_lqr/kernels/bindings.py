@@ -37,6 +37,7 @@ def recursions(
     gains: bool = False,
     values: bool = False,
     gradient: bool = False,
+    refine: bool = True,
     threads: int = 1,
 ) -> Outcome:
     """One backward pass, and a forward pass if a gradient is asked for."""
@@ -53,7 +54,7 @@ def recursions(
         empty(batch, np.int32),
     )
     operands = (A, B, Q, R, N, noise, start, policy, dither, covariances)
-    native.recursions(d, m, H, batch, *operands, *out, threads)
+    native.recursions(d, m, H, batch, *operands, *out, refine, threads)
     return out
 
 

@@ -27,6 +27,7 @@ def recursions(
     dB: ndarray | None,
     status: ndarray,
     failed_step: ndarray,
+    refine: bool,
     threads: int,
 ) -> None: ...
 def factor_blocks(

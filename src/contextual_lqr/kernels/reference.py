@@ -72,22 +72,29 @@ def recursions(
     gains: bool = False,
     values: bool = False,
     gradient: bool = False,
+    refine: bool = True,
     threads: int = 1,
 ) -> Outcome:
     """One backward pass (of the optimal policy, or of the one given), and a forward pass if asked.
 
-    `start` given, the cost from there is returned; `threads` is for the compiled twin only.
+    `start` given, the cost from there is returned; without `refine`, members are as 16 digits have
+    them; `threads` is for the compiled twin only.
     """
     operands = _Operands(A, B, Q, R, N, noise, start, policy, dither, covariances)
     found = _plain(operands, batch, gradient)
-    again = np.flatnonzero(np.isin(found[-2], (NOT_POSITIVE_DEFINITE, INACCURATE)))  # its status
+    status, failed_step = found[-2:]
+    if not refine:
+        status[(status == INACCURATE) & (failed_step == 0)] = SOLVED  # as far as 16 digits tell
+        again = np.empty(0, int)
+    else:
+        again = np.flatnonzero(np.isin(status, (NOT_POSITIVE_DEFINITE, INACCURATE)))
     if again.size:
         with localcontext(Context(_DIGITS, Emin=-999, Emax=307, traps=[])):
             members = _Operands._make(None if M is None else _decimal(M, again) for M in operands)
             refined = _passes(members, len(again), gradient, 10.0 ** (1 - _DIGITS))
         for M, better in zip(found, refined, strict=True):
             M[again] = better.astype(M.dtype)
-        _blank(found, found[-2] == INACCURATE, np.nan, np.inf)
+        _blank(found, status == INACCURATE, np.nan, np.inf)
     kept = [gains, values, values, start is not None, gradient, gradient, True, True]
     return Outcome._make(M if keep else None for M, keep in zip(found, kept, strict=True))
 

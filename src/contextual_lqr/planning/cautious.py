@@ -19,7 +19,8 @@ from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.checks import as_numbers, record, require, shown
 from contextual_lqr.lqr.problem import LinearPolicy, LinearSystem, ModelUncertainty
-from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
+from contextual_lqr.lqr.solve import solve
+from contextual_lqr.planning.drawn_machines import drawn_costs
 from contextual_lqr.planning.incumbent import gentle_dither
 from contextual_lqr.planning.least_regret import least_regret
 from contextual_lqr.planning.paths.path_strategies import cautious_path, next_input
@@ -137,7 +138,7 @@ class Cautious:
 
         stretch = np.repeat([1.0, self.stretch], [self.draws, self.stress])
         machines = belief.draw(self.draws + self.stress, rng, stretch=stretch)
-        costs = np.stack([policy_cost(LinearPolicy(K), machines, cost, x) for K in candidates])
+        costs = np.stack([drawn_costs(machines, cost, x, LinearPolicy(K)) for K in candidates])
         plain = costs[:, : self.draws]
         score = _upper(plain, self.level)
         if problem.incumbent is not None:
@@ -202,14 +203,11 @@ class Cautious:
 
         def extra(dither: Array) -> Array:
             with np.errstate(invalid="ignore"):
-                paid = np.asarray(policy_cost(policy, machines, cost, x, dither=dither))[
-                    : self.draws
-                ]
-                paid = paid - costs
+                paid = drawn_costs(machines, cost, x, policy, dither)[: self.draws] - costs
             return np.where(np.isfinite(paid), paid, np.inf)
 
         with np.errstate(invalid="ignore", over="ignore"):
-            regret = costs - np.asarray(optimal_cost(machines, cost, x))[: self.draws]
+            regret = costs - drawn_costs(machines, cost, x)[: self.draws]
             price = left * float(np.median(np.where(np.isfinite(regret), regret, 0.0)))
             added = extra(shape)
             size = self.budget * max(price, 0.0) / max(float(_upper(added, self.level)), 1e-300)

@@ -23,7 +23,7 @@ from numpy import ndarray as Array
 from scipy.linalg.lapack import dposv
 
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
-from contextual_lqr.lqr.solve import solve
+from contextual_lqr.planning.drawn_machines import first_steps
 
 
 def least_regret(
@@ -35,14 +35,11 @@ def least_regret(
     budget: float,
 ) -> tuple[Float[Array, " m"], float]:
     """The next input, and the s² of a dither s² `shape` that costs `budget` of the regret left."""
-    best = solve(machines, cost)
+    us, metrics, J = first_steps(machines, cost, x)
     with np.errstate(over="ignore", invalid="ignore"):
-        us = best.policy.gains[:, 0] @ x
-        metrics = cost.R[0] + machines.B.swapaxes(1, 2) @ best.value_matrices[:, 1] @ machines.B
-        J = best.value_matrices[:, 0] @ x @ x + best.value_constants[:, 0]
         idle = np.einsum("ni,nij,nj->n", us, metrics, us)
         whole = np.maximum(J, 0.0) + idle
-    some = best.solved & np.isfinite(whole) & (whole > 0) & np.isfinite(metrics).all((1, 2))
+    some = np.isfinite(whole) & (whole > 0) & np.isfinite(metrics).all((1, 2))
     if not some.any():
         return np.zeros(len(shape)), np.inf
     us, weighted = us[some], metrics[some] / whole[some, None, None]

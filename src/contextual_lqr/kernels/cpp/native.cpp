@@ -65,13 +65,15 @@ void recursions(int d, int m, int horizon, std::int64_t batch, const In &A, cons
                 const In &policy, const In &dither, const In &covariances, const Out &gains,
                 const Out &values, const Out &constants, const Out &cost, const Out &dA,
                 const Out &dB, nb::ndarray<std::int8_t, nb::c_contig, nb::device::cpu> status,
-                nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu> failed_step, int threads) {
+                nb::ndarray<std::int32_t, nb::c_contig, nb::device::cpu> failed_step, bool refine,
+                int threads) {
     if (d < 1 || m < 1 || horizon < 1 || batch < 0)
         throw std::invalid_argument("sizes must be positive");
     const std::int64_t H = horizon, inputs = H - 1, dd = std::int64_t(d) * d;
     const std::int64_t md = std::int64_t(m) * d;
     Problem problem;
     problem.batch = batch, problem.d = d, problem.m = m, problem.horizon = horizon;
+    problem.refine = refine;
     problem.A = staged(A, 3, inputs, batch, dd, "A");
     problem.B = staged(B, 3, inputs, batch, md, "B");
     problem.Q = operand(Q, batch, H * dd, "Q");
@@ -373,7 +375,7 @@ NB_MODULE(native, module) {
                nb::arg("gains").none().noconvert(), nb::arg("values").none().noconvert(),
                nb::arg("constants").none().noconvert(), nb::arg("cost").none().noconvert(),
                nb::arg("dA").none().noconvert(), nb::arg("dB").none().noconvert(),
-               nb::arg("status").noconvert(), nb::arg("failed_step").noconvert(),
+               nb::arg("status").noconvert(), nb::arg("failed_step").noconvert(), nb::arg("refine"),
                nb::arg("threads"));
     module.def("factor_blocks", &factor_blocks, nb::arg("columns"), nb::arg("chosen").none(),
                nb::arg("block"), nb::arg("limit"), nb::arg("triangles").noconvert());
