@@ -5,9 +5,7 @@
 //
 // Compiled once for each kind of processor (vector.hpp says with which care).
 
-#include "factors.hpp"
-
-#include "householder.hpp"
+#include "four_triangles.hpp"
 
 namespace KERNEL_TARGET {
 namespace {
@@ -147,13 +145,6 @@ INLINE void lay_out(const double *column, const std::int64_t *rows, std::int64_t
     for (std::int64_t i = here; i < height; ++i) to[i] = 0;
 }
 
-// Whether rows stand side by side.
-INLINE bool side_by_side(const std::int64_t *rows, std::int64_t here) {
-    std::int64_t apart = 0;
-    for (std::int64_t i = 1; i < here; ++i) apart |= (rows[i] - rows[i - 1]) ^ 1;
-    return apart == 0;
-}
-
 // All columns of rows.
 INLINE void lay_out_rows(const Additions &given, std::int64_t first, std::int64_t here,
                          double *panel, std::int64_t height) {
@@ -242,7 +233,7 @@ void update_triangles(const Additions &given, std::int64_t most, double *all, st
         lanes[l].T = work, lanes[l].panel = work + n * width;
         for (int e = 0; e < n * width; ++e) work[e] = 0;
     }
-    double *sizes = work, *rest = sizes + most;
+    double *sizes = work, *rest = sizes + most, *fours = rest + (n + 1) * (n + most);
     int waiting = 0;
     const auto write = [&](const Lane &lane) {
         double *entry = all + given.at[lane.number] * numbers;
@@ -258,8 +249,14 @@ void update_triangles(const Additions &given, std::int64_t most, double *all, st
             if (one->done < n)
                 reduce_all(one->T, one->panel, one->height, one->here, n, one->done, rest, order);
     };
-    for (std::int64_t s = 0, first = 0; s < given.count; first = given.ends[s++]) {
+    const auto all_in = [&] {
+        take_in(lanes, waiting);
+        for (int l = 0; l < waiting; ++l) write(lanes[l]);
+        waiting = 0;
+    };
+    const auto take_in_one = [&](std::int64_t s) {
         Lane &lane = lanes[waiting];
+        std::int64_t first = s ? given.ends[s - 1] : 0;
         const double *entry = all + given.at[s] * numbers;
         bool fit = true, fresh = true, last = false;
         lane.number = s, used[s] = 0;
@@ -291,14 +288,22 @@ void update_triangles(const Additions &given, std::int64_t most, double *all, st
             used[s] = -1;
         else if (!last)
             write(lane);
-        else
-            ++waiting;
-        if (waiting == LANES || s + 1 == given.count) {
-            take_in(lanes, waiting);
-            for (int l = 0; l < waiting; ++l) write(lanes[l]);
-            waiting = 0;
+        else if (++waiting == LANES)
+            all_in();
+    };
+    for (std::int64_t s = 0; s < given.count;) {
+        if (!alike(given, s)) {
+            take_in_one(s++);
+            continue;
         }
+        const Mask done = take_in_four(given, s, all, fours);
+        for (int l = 0; l < WIDTH; ++l, ++s)
+            if (done[l])
+                used[s] = given.ends[s] - (s ? given.ends[s - 1] : 0);
+            else
+                take_in_one(s);
     }
+    all_in();
 }
 
 }  // namespace KERNEL_TARGET
