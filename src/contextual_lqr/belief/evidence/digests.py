@@ -211,10 +211,9 @@ class Digests:
 
     def overlap(self, other: Digests) -> int:
         """How many episodes both have, or one has and the other a beginning of, of those kept."""
-        again = _within(other._kept, self._kept) | other.begun(self._kept)
-        return int(
-            again.sum() + (self.begun(other._kept) & ~_within(self._kept, other._kept)).sum()
-        )
+        theirs = _smallest(other._kept, other._begun, LIMIT + BEGINNINGS)
+        begun = self._begun[~_within(self._kept, self._begun)]
+        return _common(self._kept, theirs) + _common(other._kept, begun)
 
     def merge(self, other: Digests) -> None:
         """Take in what another has."""
@@ -249,6 +248,13 @@ def _within(kept: UInt64[Array, " kept"], digests: UInt64[Array, " n"]) -> Bool[
     inside = place < len(kept)
     inside[inside] = kept[place[inside]] == digests[inside]
     return inside
+
+
+def _common(some: UInt64[Array, " n"], others: UInt64[Array, " k"]) -> int:
+    """How many are in both lists, each in order and without repeats."""
+    both = np.concatenate((some, others))
+    both.sort(kind="stable")  # quick, of two lists in order
+    return int(np.count_nonzero(both[1:] == both[:-1]))
 
 
 def _smallest(

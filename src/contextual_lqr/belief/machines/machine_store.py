@@ -19,9 +19,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int64, UInt64
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.evidence.digests import row_hashes
 from contextual_lqr.belief.evidence.episodes import Group, Names, RowLabels
-from contextual_lqr.belief.evidence.step_table import EpisodeRows, Runs, StepTable
+from contextual_lqr.belief.evidence.step_table import (
+    EpisodeRows,
+    Runs,
+    StepTable,
+    machine_hashes,
+)
 from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
 from contextual_lqr.belief.machines.key_table import KeyTable
 from contextual_lqr.belief.machines.lagged_steps import lagged_size, take_steps
@@ -111,7 +115,7 @@ class MachineStore:
                 setattr(self, f"_{name}", getattr(self, f"_{name}").copy())
             self._shared, self._labelled, self._indexed = False, {}, 0
         if keys is None:
-            keys = _keys(labels.hashes, contexts)
+            keys = machine_hashes(labels.hashes, contexts)
         found, first, new, places = self._keys.find(keys), len(self), [], dict[int, int]()
         if (unnamed := labels.unnamed) is not None:  # each is another
             found[unnamed] = -1
@@ -137,14 +141,14 @@ class MachineStore:
 
     def seen(self, runs: Runs) -> Bool[Array, " runs"]:
         """Which runs are of machines that are here, with the same context."""
-        found = self._keys.find(_keys(runs.labels.hashes, runs.keys)) >= 0
+        found = self._keys.find(runs.machines) >= 0
         unnamed = runs.labels.unnamed
         return found if unnamed is None else found & ~unnamed
 
     def add_table(self, table: StepTable, limit: float) -> None:
         """Take in the rows of a table but those beyond the limit."""
         runs = table.runs
-        at = self._place(runs.labels, runs.keys, _keys(runs.labels.hashes, runs.keys))
+        at = self._place(runs.labels, runs.keys, runs.machines)
         self._take(at, table, runs.starts, runs.lengths, limit)
 
     def add_episodes(
@@ -378,12 +382,6 @@ def _add_triangles(
         columns, rows, ends = list(table.reshape(size, -1)), np.arange(n * size), np.arange(n) + 1
         for one in into.written(at[some], ends * size):
             take_rows(one.block, columns, rows[one.rows], one.ends, np.inf, one.at)
-
-
-def _keys(labels: UInt64[Array, " n"], contexts: Array) -> UInt64[Array, " n"]:
-    """Of machines, by hashes of their labels and their contexts: the same in whatever process."""
-    values = contexts.reshape(len(contexts), -1) if contexts.size else contexts[:0]
-    return row_hashes([labels, *values.T])
 
 
 def _ranges(starts: Int64[Array, " n"], lengths: Int64[Array, " n"]) -> Int64[Array, " all"]:
