@@ -205,9 +205,17 @@ class Digests:
             self._kept = _smallest(self._kept, some[:, -1], LIMIT)
             self.add_beginnings(some[:, :-1])
 
-    def add_beginnings(self, beginnings: UInt64[Array, ...]) -> None:
-        """Of episodes that are taken in, the digests of what they begin with."""
-        self._begun = _smallest(self._begun, beginnings, BEGINNINGS)
+    def add_beginnings(
+        self, beginnings: UInt64[Array, ...], ends: Int64[Array, " n"] | None = None
+    ) -> None:
+        """Of episodes that are taken in, the digests of what they begin with; `ends` are whole."""
+        fresh = beginnings.ravel()
+        few = np.ones(len(fresh), bool)
+        if len(self._begun) >= BEGINNINGS:
+            few = fresh < self._begun[-1]
+        if ends is not None:
+            few[ends] = False
+        self._begun = _smallest(self._begun, fresh[few], BEGINNINGS)
 
     def overlap(self, other: Digests) -> int:
         """How many episodes both have, or one has and the other a beginning of, of those kept."""

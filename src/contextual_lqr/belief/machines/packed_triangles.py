@@ -14,7 +14,8 @@ import numpy as np
 from jaxtyping import Float, Int, Int64
 from numpy import ndarray as Array
 
-BLOCK = 4096  # triangles
+BLOCK = 4096  # triangles at most
+_NUMBERS = 1 << 19  # in a block at most
 
 
 class Written(NamedTuple):
@@ -50,7 +51,8 @@ class PackedTriangles:
         while count > 0:
             used = self._used(-1) if self._blocks else 0
             if not self._blocks or not self._own[-1] or used == len(self._blocks[-1]):
-                self._add(np.zeros((BLOCK, self.numbers)), 0, own=True)
+                room = min(BLOCK, max(1, _NUMBERS // self.numbers))
+                self._add(np.zeros((room, self.numbers)), 0, own=True)
                 used = 0
             more = min(count, len(self._blocks[-1]) - used)
             self._ends[-1] += more
@@ -101,7 +103,7 @@ class PackedTriangles:
     def _writable(self, i: int) -> Float[Array, "room numbers"]:
         if not self._own[i]:
             shared, used = self._blocks[i], self._used(i)
-            self._blocks[i], self._own[i] = np.zeros_like(shared), True
+            self._blocks[i], self._own[i] = np.zeros(shared.shape), True  # no memory until used
             self._blocks[i][:used] = shared[:used]
         return self._blocks[i]
 

@@ -110,25 +110,29 @@ INLINE bool row_sizes(const double *panel, std::int64_t height, int n, double *s
     return !any(tiny);
 }
 
-// The triangle of the rows of T and of those of the panel whose first `done` columns are gone, into T.
+// The triangle of the rows of T and of those of the panel, after so many reflections that are `done`: what
+// is left are rows of the other columns, which are sorted. Into T.
 INLINE void reduce_all(double *T, const double *panel, std::int64_t height, std::int64_t count,
                        int n, int done, double *work, std::int64_t *order) {
-    const std::int64_t all = n + count;
-    double *sizes = work + n * all;
+    const int left = n - done;
+    double *sizes = work + left * (left + count);
     const auto entry = [&](std::int64_t i, int j) {
-        if (i < n) return j < i ? 0.0 : T[i * (n + 3) + j];
-        return j < done ? 0.0 : panel[j * height + i - n];
+        if (i >= left) return panel[(done + j) * height + i - left];
+        return j < i ? 0.0 : T[(done + i) * (n + 3) + done + j];
     };
-    for (std::int64_t i = 0; i < all; ++i) {
-        sizes[i] = 0, order[i] = i;
-        for (int j = 0; j < n; ++j) sizes[i] = larger(sizes[i], std::fabs(entry(i, j)));
+    std::int64_t all = 0;  // that say something
+    for (std::int64_t i = 0; i < left + count; ++i) {
+        sizes[i] = 0;
+        for (int j = 0; j < left; ++j) sizes[i] = larger(sizes[i], std::fabs(entry(i, j)));
+        if (sizes[i] > 0) order[all++] = i;
     }
     sort_rows(sizes, all, order);
     for (std::int64_t i = 0; i < all; ++i)
-        for (int j = 0; j < n; ++j) work[j * all + i] = entry(order[i], j);
-    reduce(work, all, n);
-    for (int i = 0; i < n; ++i)
-        for (int j = i; j < n; ++j) T[i * (n + 3) + j] = work[j * all + i];
+        for (int j = 0; j < left; ++j) work[j * all + i] = entry(order[i], j);
+    reduce(work, all, left);
+    for (int i = 0; i < left; ++i)
+        for (int j = i; j < left; ++j)
+            T[(done + i) * (n + 3) + done + j] = i < all ? work[j * all + i] : 0.0;
 }
 
 // A column of the rows that go in, and zeros below; rows that stand `together` are copied as they are.
