@@ -1,6 +1,6 @@
 """Where logs come from: Parquet, text and Excel files, globs and folders, Minari datasets.
 
-A log is read as an iterator of Polars frames of some hundred thousand rows: logs larger than
+A log is read as an iterator of Polars frames of some ten thousand rows, so that logs larger than
 memory need little of it. A row is a step; a frame has the columns `episode`, `step`, the states,
 the inputs, the contexts, and perhaps `machine`.
 
@@ -39,7 +39,7 @@ from contextual_lqr.files import require_regular
 if TYPE_CHECKING:
     import polars as pl
 
-BATCH = 1 << 17  # rows of a frame
+BATCH = 1 << 16  # rows of a frame
 PART = 1 << 22  # rows of a part; a multiple of 2¹⁸, the row group that Polars writes
 _AHEAD = 3  # frames
 _MINARI = "minari:"

@@ -119,7 +119,8 @@ class StepTable:
         follows = np.zeros(len(among), bool)
         follows[1:] = among[1:] & among[:-1]
         for x, after in zip(self.states, self.next_states, strict=True):
-            follows[1:] &= x[1:] == after[:-1]
+            if _where(x[1:]) != _where(after[:-1]):  # of logs, both are one array
+                follows[1:] &= x[1:] == after[:-1]
         return follows
 
     @property
