@@ -116,24 +116,27 @@ class MachineStore:
             self._shared, self._labelled, self._indexed = False, {}, 0
         if keys is None:
             keys = machine_hashes(labels.hashes, contexts)
-        found, first, new, places = self._keys.find(keys), len(self), [], dict[int, int]()
+        found, first = self._keys.find(keys), len(self)
         if (unnamed := labels.unnamed) is not None:  # each is another
             found[unnamed] = -1
-        for i in np.flatnonzero(found < 0).tolist():
-            end, label = len(self._labels), labels.names[labels.codes[i]]
-            found[i] = end if label is None else places.setdefault(int(keys[i]), end)
-            if found[i] == end:
-                self._labels.append(label)
-                new.append(i)
+        new = np.flatnonzero(found < 0)
+        listed = np.zeros(len(new), bool) if unnamed is None else unnamed[new]
+        alike = own = np.arange(len(new))
+        if not listed.all():  # the first of each machine
+            (same := KeyTable()).append(keys[new], listed)
+            alike = np.where(listed, own, same.find(keys[new]))
+        own = alike == own
+        found[new] = first + (np.cumsum(own) - 1)[alike]
+        new, listed = new[own], listed[own]
+        self._labels += [labels.names[code] for code in labels.codes[new].tolist()]
         if len(self) > len(self._rows):
             room = max(len(self), len(self._rows) * 3 // 2)
             for name in ("rows", "slots"):
                 setattr(self, f"_{name}", _with_room(getattr(self, f"_{name}"), room))
             before = self._contexts if first else contexts[:0]
             self._contexts = _with_room(before, room)
-        if new:
+        if len(new):
             self._contexts[first : len(self)] = contexts[new]
-            listed = np.array([label is None for label in self._labels[first:]])
             self._keys.append(keys[new], listed)
         if grow:
             self._own.triangles.grow(len(new))
