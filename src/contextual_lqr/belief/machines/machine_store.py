@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int64, UInt64
+from jaxtyping import Bool, Float, Int64, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.evidence.episodes import Group, Names, RowLabels
@@ -37,7 +37,6 @@ from contextual_lqr.context import ContextMap
 
 TESTED = 1000  # machines of which all columns are kept
 _SAME = 1e-9  # relative: a context that was written down and read again
-_NUMBERS = 1 << 16  # of factors that are merged at once
 _TOGETHER = 1024  # machines, or episodes, whose rows are laid out at once
 
 
@@ -233,7 +232,7 @@ class MachineStore:
             mine = self._slots[at[some]] - 1
             order = np.argsort(mine)
             packed = other._tested.take(slots[some[order]] - 1)
-            _add_triangles(self._tested, mine[order], packed, self.size)
+            self._tested.merge(mine[order], packed, self.size)
         room = max(TESTED - np.count_nonzero(self._slots), 0)
         new = np.flatnonzero(theirs & (at >= first))[:room]
         self._put_tested(at[new], other._tested.take(slots[new] - 1))
@@ -245,7 +244,7 @@ class MachineStore:
         order = np.argsort(at, kind="stable")
         for some in np.array_split(order, max(1, len(at) // _TOGETHER)):
             packed, old = others.triangles.take(some), at[some] < first
-            _add_triangles(own, at[some][old], packed[old], self._own.size)
+            own.merge(at[some][old], packed[old], self._own.size)
             own.put(at[some][~old], packed[~old])
 
     def of_label(self, label: str) -> list[tuple[int, Machine]]:
@@ -315,12 +314,14 @@ class MachineStore:
 
     def regressions(self, context_map: ContextMap) -> MachineFactors:
         """The regression of every machine's own [A, B]: the factors of [y, x'] alone."""
-        y = self.width
-        triangles = self.own_factors()
-        rss = np.square(triangles[:, y:, y:]).sum(1)
-        counts = self.counts.astype(float)
-        R, F = triangles[:, :y, :y], triangles[:, :y, y:]
-        return MachineFactors(self.matrices(context_map), R, F, rss, counts)
+        n, y, d = len(self), self.width, self.states
+        R, F, rss = np.empty((n, y, y)), np.empty((n, y, d)), np.empty((n, d))
+        for i in range(0, n, _TOGETHER):  # all triangles at once would take twice the memory
+            some = slice(i, i + _TOGETHER)
+            T = self.own_factors(some)
+            R[some], F[some] = T[:, :y, :y], T[:, :y, y:]
+            rss[some] = np.square(T[:, y:, y:]).sum(1)
+        return MachineFactors(self.matrices(context_map), R, F, rss, self.counts.astype(float))
 
     def arrays(self) -> dict[str, Array]:
         """All that there is to save."""
@@ -369,22 +370,6 @@ class MachineStore:
         store._rows[:n] = rows
         store._put_tested(np.flatnonzero(tested), factors.reshape(-1, store._tested.numbers))
         return store
-
-
-def _add_triangles(
-    into: PackedTriangles, at: Int[Array, " n"], others: Float[Array, "n k"], size: int
-) -> None:
-    """Take the rows of other triangles into packed ones at places that rise."""
-    together = max(1, _NUMBERS // size**2)
-    for k in range(0, len(at), together):
-        some, n, first = slice(k, k + together), len(at[k : k + together]), 0
-        table = np.zeros((size, n, size))  # of columns: the rows of one triangle after another
-        for i in range(size):
-            table[i:, :, i] = others[some, first : first + size - i].T
-            first += size - i
-        columns, rows, ends = list(table.reshape(size, -1)), np.arange(n * size), np.arange(n) + 1
-        for one in into.written(at[some], ends * size):
-            take_rows(one.block, columns, rows[one.rows], one.ends, np.inf, one.at)
 
 
 def _ranges(starts: Int64[Array, " n"], lengths: Int64[Array, " n"]) -> Int64[Array, " all"]:

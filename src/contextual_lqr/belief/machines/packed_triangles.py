@@ -14,8 +14,11 @@ import numpy as np
 from jaxtyping import Float, Int, Int64
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.factors import take_rows
+
 BLOCK = 4096  # triangles at most
 _NUMBERS = 1 << 19  # in a block at most
+_MERGED = 1 << 16  # numbers of triangles that are merged at once
 
 
 class Written(NamedTuple):
@@ -86,6 +89,19 @@ class PackedTriangles:
         """Write over those at some places."""
         for i, some, within in self._grouped(at):
             self._writable(i)[within] = triangles[some]
+
+    def merge(self, at: Int[Array, " k"], others: Float[Array, "k numbers"], size: int) -> None:
+        """Take the rows of other triangles, of `size` columns, into those at places that rise."""
+        together = max(1, _MERGED // size**2)
+        for k in range(0, len(at), together):
+            some, n, first = slice(k, k + together), len(at[k : k + together]), 0
+            table = np.zeros((size, n, size))  # of columns: the rows of one triangle after another
+            for i in range(size):
+                table[i:, :, i] = others[some, first : first + size - i].T
+                first += size - i
+            columns, rows, ends = list(table.reshape(size, -1)), np.arange(n * size), np.arange(n)
+            for one in self.written(at[some], (ends + 1) * size):
+                take_rows(one.block, columns, rows[one.rows], one.ends, np.inf, one.at)
 
     def blocks(self) -> Iterator[Float[Array, "n numbers"]]:
         """All of them, in their order."""
