@@ -156,7 +156,9 @@ class Digests:
         given = np.atleast_1d(np.asarray(digests, np.uint64))
         found, first = np.unique(given, return_index=True)
         repeated = np.ones(len(given), bool)
-        been = _within(self._settled, found) | _within(self._recent, found)
+        many = len(self._settled) + len(self._recent) > LIMIT  # some are to be forgotten first
+        been = _within(self._kept if many else self._settled, found)
+        been |= _within(self._recent, found)
         repeated[first] = been | self.begun(found)
         return repeated
 
@@ -192,9 +194,10 @@ class Digests:
 
     def add(self, digests: ArrayLike) -> None:
         """Take these in."""
-        fresh = np.asarray(digests, np.uint64)
-        count = len(self._recent) + fresh.size
-        if count > _RECENT or len(self._settled) + count >= LIMIT:
+        fresh = np.asarray(digests, np.uint64).ravel()
+        if len(self._settled) >= LIMIT:
+            fresh = fresh[fresh < self._settled[-1]]
+        if len(self._recent) + len(fresh) > _RECENT:
             self._kept = _smallest(self._kept, fresh, LIMIT)
         else:
             self._recent = _smallest(self._recent, fresh, LIMIT)
