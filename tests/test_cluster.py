@@ -109,7 +109,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """Two files in parts of some 40 rows; episodes of 12 rows go over cuts and over the files."""
-    monkeypatch.setattr(sources, "PART", 40)
+    monkeypatch.setattr(sources, "PART", 20)  # of so many rows twice
     frame = cart_rows(MASSES, 5, steps=12, episodes=5).with_columns(note=pl.lit("x"))
     bad = frame.with_columns(
         velocity=pl.when(pl.int_range(pl.len()) % 37 == 20).then(None).otherwise("velocity")
@@ -265,7 +265,7 @@ def test_other_logs_sorted_ones_and_verify(
     pytest.importorskip("minari")
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     monkeypatch.chdir(tmp_path)  # the workers are in another folder
-    monkeypatch.setattr(sources, "PART", 40)
+    monkeypatch.setattr(sources, "PART", 20)  # of so many rows twice
     frame = cart_rows(MASSES)
     mixed = frame.sample(fraction=1, shuffle=True, seed=1)
     write(frame[:100], Path("0.csv"))

@@ -57,7 +57,8 @@ for rows, block, n in itertools.product((1, 3, 17, 100), (1, 16, 40), (1, 2, 5, 
         assert parts is None or np.allclose(
             sum(R.T @ R for R in parts), whole.T @ whole, rtol=1e-9, atol=1e-9
         )
-for n, lengths in itertools.product((1, 2, 5, 12), ((1,), (0, 3, 40), (300, 7))):
+counts = ((1,), (0, 3, 40), (300, 7), (19,) * 9, (70,) * 4)
+for n, lengths in itertools.product((1, 2, 5, 12), counts):
     ends = np.cumsum(lengths)
     columns = rng.normal(size=(n, ends[-1])) * 10.0 ** rng.uniform(-6, 6, ends[-1])
     packed = np.zeros((len(ends), n * (n + 1) // 2))

@@ -22,14 +22,6 @@ class _Pattern(NamedTuple):
     constant: Float[Array, "rows columns"]
     entries: list[tuple[int, int, Expression]]
 
-    def at(self, values: Any, count: int) -> Float[Array, "count rows columns"]:
-        """The matrices for arrays of values."""
-        matrix = np.empty((count, *self.constant.shape))
-        matrix[...] = self.constant
-        for i, j, expression in self.entries:
-            matrix[..., i, j] = expression(values)
-        return matrix
-
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -97,8 +89,13 @@ class BlockContext(ContextMap):
             count = len(self._rows(contexts))
         else:
             count, columns = self._variables.columns(contexts)
-        G = self._blocks(*(self._patterns[part].at(columns, count) for part in "CD"))
-        if np.isfinite(G).all() or self._variables is None:
+        constant = self._blocks(*(self._patterns[part].constant for part in "CD"))
+        G, finite = np.empty((count, *constant.shape)), bool(np.isfinite(constant).all())
+        G[...] = constant
+        for i, j, expression in self._varying:
+            value = G[:, i, j] = expression(columns)
+            finite &= bool(np.isfinite(value).all())
+        if finite or self._variables is None:
             return G
         return super().matrices(self._variables.split(count, columns))  # to say which is wrong
 
@@ -132,25 +129,25 @@ class BlockContext(ContextMap):
         """As in `ContextMap`: the entries that are expressions, unless there are functions."""
         if len(self._patterns) < 2:
             return G
-        i, j = self._varying
+        i, j = [i for i, _, _ in self._varying], [j for _, j, _ in self._varying]
         return np.ascontiguousarray(G[..., i, j])
 
     def expanded(self, condensed: Array) -> Float[Array, "batch p n"]:
         """As in `ContextMap`."""
         if len(self._patterns) < 2:
             return condensed
-        (i, j), C, D = self._varying, self._patterns["C"].constant, self._patterns["D"].constant
+        C, D = self._patterns["C"].constant, self._patterns["D"].constant
         G = np.repeat(self._blocks(C, D)[None], len(condensed), axis=0)
-        G[:, i, j] = condensed
+        for column, (i, j, _) in enumerate(self._varying):
+            G[:, i, j] = condensed[:, column]
         return G
 
     @property
-    def _varying(self) -> tuple[list[int], list[int]]:
-        """The rows and columns of G where expressions stand."""
-        p, d = self._seen["C"]
-        places = [(i, j) for i, j, _ in self._patterns["C"].entries]
-        places += [(p + i, d + j) for i, j, _ in self._patterns["D"].entries]
-        return [i for i, _ in places], [j for _, j in places]
+    def _varying(self) -> list[tuple[int, int, Expression]]:
+        """The expressions, each with the row and the column of G where it stands."""
+        (p, d), below = self._seen["C"], self._patterns["D"].entries
+        own = self._patterns["C"].entries
+        return [*own, *((p + i, d + j, expression) for i, j, expression in below)]
 
     def _arguments(self) -> dict[str, Any]:
         return {"C": self.C, "D": self.D, **super()._arguments()}

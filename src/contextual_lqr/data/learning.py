@@ -233,9 +233,7 @@ class Learning:
             learnt.unnoticed += np.count_nonzero(old) * (1 / before.old_copies_coverage - 1)
             found[ends] |= old
             seen |= found
-        whole = np.zeros(len(beginnings), bool)
-        whole[ends] = True
-        learnt.decoder.evidence.add_beginnings(beginnings[~whole])
+        learnt.decoder.evidence.add_beginnings(beginnings, ends)
         if self.allow_repeats:
             return digests, seen
         if begun:

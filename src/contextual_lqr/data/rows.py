@@ -251,8 +251,8 @@ def _floats(frame: pl.DataFrame, names: list[str], source: str) -> dict[str, Arr
     numbers = []
     for name in names:
         dtype, number = frame[name].dtype, pl.col(name)
-        if dtype == pl.Float64:
-            continue  # as it is: what is missing becomes NaN
+        if dtype == pl.Float64 and not frame[name].null_count():
+            continue  # as it is
         if dtype == pl.String:
             number = number.str.strip_chars()
         elif not (dtype.is_numeric() or dtype == pl.Null):

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     import polars as pl
 
 BATCH = 1 << 16  # rows of a frame
-PART = 1 << 22  # rows of a part; a multiple of 2¹⁸, the row group that Polars writes
+PART = 1 << 22  # rows of a part, of large logs twice; a multiple of Polars's row groups, 2¹⁸
 _AHEAD = 3  # frames
 _MINARI = "minari:"
 
@@ -184,14 +184,16 @@ def as_one_part(sources: Sequence[Source]) -> Part:
 def cut_in_parts(sources: Sequence[Source], *, sort: bool) -> list[Part]:
     """Large Parquet files are cut, small files joined; CSV and what is sorted stays whole."""
     groups: list[list[Piece]] = [[]]
-    for source in sources:
-        rows, starts = source.row_count(), [0]
+    counts = [source.row_count() for source in sources]
+    part = PART if sum(counts) < 4 * PART else 2 * PART  # fewer, as all that they learn is merged
+    for source, rows in zip(sources, counts, strict=True):
+        starts = [0]
         if source.kind == "parquet" and not sort:
-            starts = list(range(0, rows - PART // 2, PART)) or [0]
+            starts = list(range(0, rows - part // 2, part)) or [0]
         for start, stop in zip(starts, [*starts[1:], None], strict=True):
             count = (rows if stop is None else stop) - start
             share = source.size * count / max(rows, 1) if len(starts) > 1 else source.size
-            if sum(piece.rows for piece in groups[-1]) >= PART // 2:
+            if sum(piece.rows for piece in groups[-1]) >= part // 2:
                 groups.append([])
             end = rows if stop is None and rows and source.kind == "parquet" else stop
             groups[-1].append(Piece(source, start, end, count, share))

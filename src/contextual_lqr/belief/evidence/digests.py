@@ -156,7 +156,9 @@ class Digests:
         given = np.atleast_1d(np.asarray(digests, np.uint64))
         found, first = np.unique(given, return_index=True)
         repeated = np.ones(len(given), bool)
-        been = _within(self._settled, found) | _within(self._recent, found)
+        many = len(self._settled) + len(self._recent) > LIMIT  # some are to be forgotten first
+        been = _within(self._kept if many else self._settled, found)
+        been |= _within(self._recent, found)
         repeated[first] = been | self.begun(found)
         return repeated
 
@@ -192,9 +194,10 @@ class Digests:
 
     def add(self, digests: ArrayLike) -> None:
         """Take these in."""
-        fresh = np.asarray(digests, np.uint64)
-        count = len(self._recent) + fresh.size
-        if count > _RECENT or len(self._settled) + count >= LIMIT:
+        fresh = np.asarray(digests, np.uint64).ravel()
+        if len(self._settled) >= LIMIT:
+            fresh = fresh[fresh < self._settled[-1]]
+        if len(self._recent) + len(fresh) > _RECENT:
             self._kept = _smallest(self._kept, fresh, LIMIT)
         else:
             self._recent = _smallest(self._recent, fresh, LIMIT)
@@ -205,16 +208,23 @@ class Digests:
             self._kept = _smallest(self._kept, some[:, -1], LIMIT)
             self.add_beginnings(some[:, :-1])
 
-    def add_beginnings(self, beginnings: UInt64[Array, ...]) -> None:
-        """Of episodes that are taken in, the digests of what they begin with."""
-        self._begun = _smallest(self._begun, beginnings, BEGINNINGS)
+    def add_beginnings(
+        self, beginnings: UInt64[Array, ...], ends: Int64[Array, " n"] | None = None
+    ) -> None:
+        """Of episodes that are taken in, the digests of what they begin with; `ends` are whole."""
+        fresh = beginnings.ravel()
+        few = np.ones(len(fresh), bool)
+        if len(self._begun) >= BEGINNINGS:
+            few = fresh < self._begun[-1]
+        if ends is not None:
+            few[ends] = False
+        self._begun = _smallest(self._begun, fresh[few], BEGINNINGS)
 
     def overlap(self, other: Digests) -> int:
         """How many episodes both have, or one has and the other a beginning of, of those kept."""
-        again = _within(other._kept, self._kept) | other.begun(self._kept)
-        return int(
-            again.sum() + (self.begun(other._kept) & ~_within(self._kept, other._kept)).sum()
-        )
+        theirs = _smallest(other._kept, other._begun, LIMIT + BEGINNINGS)
+        begun = self._begun[~_within(self._kept, self._begun)]
+        return _common(self._kept, theirs) + _common(other._kept, begun)
 
     def merge(self, other: Digests) -> None:
         """Take in what another has."""
@@ -249,6 +259,13 @@ def _within(kept: UInt64[Array, " kept"], digests: UInt64[Array, " n"]) -> Bool[
     inside = place < len(kept)
     inside[inside] = kept[place[inside]] == digests[inside]
     return inside
+
+
+def _common(some: UInt64[Array, " n"], others: UInt64[Array, " k"]) -> int:
+    """How many are in both lists, each in order and without repeats."""
+    both = np.concatenate((some, others))
+    both.sort(kind="stable")  # quick, of two lists in order
+    return int(np.count_nonzero(both[1:] == both[:-1]))
 
 
 def _smallest(

@@ -39,9 +39,9 @@ def require_mergeable(one: FleetData, other: FleetData, allow_repeats: bool) -> 
         f"only decoders of one prior, which counts once, can be merged, not {prior} and "
         f"{other.given_prior}",
     )
-    shared = one._digests.overlap(other._digests)
+    shared = 0 if allow_repeats else one._digests.overlap(other._digests)
     require(
-        allow_repeats or not shared,
+        not shared,
         f"both have learnt from the same data ({shared} episodes or tables of them), which "
         "would count twice; if you want that, allow repeats",
     )

@@ -8,10 +8,11 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int64
+from jaxtyping import Bool, Float, Int64, UInt64
 from numpy import ndarray as Array
 
 from contextual_lqr import kernels
+from contextual_lqr.belief.evidence.digests import row_hashes
 from contextual_lqr.belief.evidence.episodes import RowLabels
 from contextual_lqr.context import ContextMap, Dynamics
 from contextual_lqr.context.dynamics import repeated
@@ -26,6 +27,7 @@ class Runs(NamedTuple):
     labels: RowLabels
     G: Float[Array, "runs p y"]
     keys: Array  # what is kept of their contexts
+    machines: UInt64[Array, " runs"]  # a hash of label and context
 
 
 @dataclass(frozen=True)
@@ -117,7 +119,8 @@ class StepTable:
         follows = np.zeros(len(among), bool)
         follows[1:] = among[1:] & among[:-1]
         for x, after in zip(self.states, self.next_states, strict=True):
-            follows[1:] &= x[1:] == after[:-1]
+            if _where(x[1:]) != _where(after[:-1]):  # of logs, both are one array
+                follows[1:] &= x[1:] == after[:-1]
         return follows
 
     @property
@@ -151,7 +154,13 @@ class StepTable:
         lengths = np.diff(starts, append=len(rows))
         G = self.context_map.matrices(few)
         keys = self.context_map.keys(few, G)
-        return Runs(starts, lengths, labels, G, keys)
+        return Runs(starts, lengths, labels, G, keys, machine_hashes(labels.hashes, keys))
+
+
+def machine_hashes(labels: UInt64[Array, " n"], keys: Array) -> UInt64[Array, " n"]:
+    """Of machines, by hashes of their labels and their contexts: the same in whatever process."""
+    values = keys.reshape(len(keys), -1) if keys.size else keys[:0]
+    return row_hashes([labels, *values.T])
 
 
 def _where(column: Array) -> tuple[Any, ...]:

@@ -16,12 +16,16 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int64, UInt64
+from jaxtyping import Bool, Float, Int64, UInt64
 from numpy import ndarray as Array
 
-from contextual_lqr.belief.evidence.digests import row_hashes
 from contextual_lqr.belief.evidence.episodes import Group, Names, RowLabels
-from contextual_lqr.belief.evidence.step_table import EpisodeRows, Runs, StepTable
+from contextual_lqr.belief.evidence.step_table import (
+    EpisodeRows,
+    Runs,
+    StepTable,
+    machine_hashes,
+)
 from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
 from contextual_lqr.belief.machines.key_table import KeyTable
 from contextual_lqr.belief.machines.lagged_steps import lagged_size, take_steps
@@ -33,7 +37,6 @@ from contextual_lqr.context import ContextMap
 
 TESTED = 1000  # machines of which all columns are kept
 _SAME = 1e-9  # relative: a context that was written down and read again
-_NUMBERS = 1 << 16  # of factors that are merged at once
 _TOGETHER = 1024  # machines, or episodes, whose rows are laid out at once
 
 
@@ -111,25 +114,28 @@ class MachineStore:
                 setattr(self, f"_{name}", getattr(self, f"_{name}").copy())
             self._shared, self._labelled, self._indexed = False, {}, 0
         if keys is None:
-            keys = _keys(labels.hashes, contexts)
-        found, first, new, places = self._keys.find(keys), len(self), [], dict[int, int]()
+            keys = machine_hashes(labels.hashes, contexts)
+        found, first = self._keys.find(keys), len(self)
         if (unnamed := labels.unnamed) is not None:  # each is another
             found[unnamed] = -1
-        for i in np.flatnonzero(found < 0).tolist():
-            end, label = len(self._labels), labels.names[labels.codes[i]]
-            found[i] = end if label is None else places.setdefault(int(keys[i]), end)
-            if found[i] == end:
-                self._labels.append(label)
-                new.append(i)
+        new = np.flatnonzero(found < 0)
+        listed = np.zeros(len(new), bool) if unnamed is None else unnamed[new]
+        alike = own = np.arange(len(new))
+        if not listed.all():  # the first of each machine
+            (same := KeyTable()).append(keys[new], listed)
+            alike = np.where(listed, own, same.find(keys[new]))
+        own = alike == own
+        found[new] = first + (np.cumsum(own) - 1)[alike]
+        new, listed = new[own], listed[own]
+        self._labels += [labels.names[code] for code in labels.codes[new].tolist()]
         if len(self) > len(self._rows):
             room = max(len(self), len(self._rows) * 3 // 2)
             for name in ("rows", "slots"):
                 setattr(self, f"_{name}", _with_room(getattr(self, f"_{name}"), room))
             before = self._contexts if first else contexts[:0]
             self._contexts = _with_room(before, room)
-        if new:
+        if len(new):
             self._contexts[first : len(self)] = contexts[new]
-            listed = np.array([label is None for label in self._labels[first:]])
             self._keys.append(keys[new], listed)
         if grow:
             self._own.triangles.grow(len(new))
@@ -137,14 +143,14 @@ class MachineStore:
 
     def seen(self, runs: Runs) -> Bool[Array, " runs"]:
         """Which runs are of machines that are here, with the same context."""
-        found = self._keys.find(_keys(runs.labels.hashes, runs.keys)) >= 0
+        found = self._keys.find(runs.machines) >= 0
         unnamed = runs.labels.unnamed
         return found if unnamed is None else found & ~unnamed
 
     def add_table(self, table: StepTable, limit: float) -> None:
         """Take in the rows of a table but those beyond the limit."""
         runs = table.runs
-        at = self._place(runs.labels, runs.keys, _keys(runs.labels.hashes, runs.keys))
+        at = self._place(runs.labels, runs.keys, runs.machines)
         self._take(at, table, runs.starts, runs.lengths, limit)
 
     def add_episodes(
@@ -226,7 +232,7 @@ class MachineStore:
             mine = self._slots[at[some]] - 1
             order = np.argsort(mine)
             packed = other._tested.take(slots[some[order]] - 1)
-            _add_triangles(self._tested, mine[order], packed, self.size)
+            self._tested.merge(mine[order], packed, self.size)
         room = max(TESTED - np.count_nonzero(self._slots), 0)
         new = np.flatnonzero(theirs & (at >= first))[:room]
         self._put_tested(at[new], other._tested.take(slots[new] - 1))
@@ -238,7 +244,7 @@ class MachineStore:
         order = np.argsort(at, kind="stable")
         for some in np.array_split(order, max(1, len(at) // _TOGETHER)):
             packed, old = others.triangles.take(some), at[some] < first
-            _add_triangles(own, at[some][old], packed[old], self._own.size)
+            own.merge(at[some][old], packed[old], self._own.size)
             own.put(at[some][~old], packed[~old])
 
     def of_label(self, label: str) -> list[tuple[int, Machine]]:
@@ -308,12 +314,14 @@ class MachineStore:
 
     def regressions(self, context_map: ContextMap) -> MachineFactors:
         """The regression of every machine's own [A, B]: the factors of [y, x'] alone."""
-        y = self.width
-        triangles = self.own_factors()
-        rss = np.square(triangles[:, y:, y:]).sum(1)
-        counts = self.counts.astype(float)
-        R, F = triangles[:, :y, :y], triangles[:, :y, y:]
-        return MachineFactors(self.matrices(context_map), R, F, rss, counts)
+        n, y, d = len(self), self.width, self.states
+        R, F, rss = np.empty((n, y, y)), np.empty((n, y, d)), np.empty((n, d))
+        for i in range(0, n, _TOGETHER):  # all triangles at once would take twice the memory
+            some = slice(i, i + _TOGETHER)
+            T = self.own_factors(some)
+            R[some], F[some] = T[:, :y, :y], T[:, :y, y:]
+            rss[some] = np.square(T[:, y:, y:]).sum(1)
+        return MachineFactors(self.matrices(context_map), R, F, rss, self.counts.astype(float))
 
     def arrays(self) -> dict[str, Array]:
         """All that there is to save."""
@@ -362,28 +370,6 @@ class MachineStore:
         store._rows[:n] = rows
         store._put_tested(np.flatnonzero(tested), factors.reshape(-1, store._tested.numbers))
         return store
-
-
-def _add_triangles(
-    into: PackedTriangles, at: Int[Array, " n"], others: Float[Array, "n k"], size: int
-) -> None:
-    """Take the rows of other triangles into packed ones at places that rise."""
-    together = max(1, _NUMBERS // size**2)
-    for k in range(0, len(at), together):
-        some, n, first = slice(k, k + together), len(at[k : k + together]), 0
-        table = np.zeros((size, n, size))  # of columns: the rows of one triangle after another
-        for i in range(size):
-            table[i:, :, i] = others[some, first : first + size - i].T
-            first += size - i
-        columns, rows, ends = list(table.reshape(size, -1)), np.arange(n * size), np.arange(n) + 1
-        for one in into.written(at[some], ends * size):
-            take_rows(one.block, columns, rows[one.rows], one.ends, np.inf, one.at)
-
-
-def _keys(labels: UInt64[Array, " n"], contexts: Array) -> UInt64[Array, " n"]:
-    """Of machines, by hashes of their labels and their contexts: the same in whatever process."""
-    values = contexts.reshape(len(contexts), -1) if contexts.size else contexts[:0]
-    return row_hashes([labels, *values.T])
 
 
 def _ranges(starts: Int64[Array, " n"], lengths: Int64[Array, " n"]) -> Int64[Array, " all"]:

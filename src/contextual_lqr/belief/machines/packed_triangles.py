@@ -14,7 +14,11 @@ import numpy as np
 from jaxtyping import Float, Int, Int64
 from numpy import ndarray as Array
 
-BLOCK = 4096  # triangles
+from contextual_lqr.belief.factors import take_rows
+
+BLOCK = 4096  # triangles at most
+_NUMBERS = 1 << 19  # in a block at most
+_MERGED = 1 << 16  # numbers of triangles that are merged at once
 
 
 class Written(NamedTuple):
@@ -50,7 +54,8 @@ class PackedTriangles:
         while count > 0:
             used = self._used(-1) if self._blocks else 0
             if not self._blocks or not self._own[-1] or used == len(self._blocks[-1]):
-                self._add(np.zeros((BLOCK, self.numbers)), 0, own=True)
+                room = min(BLOCK, max(1, _NUMBERS // self.numbers))
+                self._add(np.zeros((room, self.numbers)), 0, own=True)
                 used = 0
             more = min(count, len(self._blocks[-1]) - used)
             self._ends[-1] += more
@@ -85,6 +90,19 @@ class PackedTriangles:
         for i, some, within in self._grouped(at):
             self._writable(i)[within] = triangles[some]
 
+    def merge(self, at: Int[Array, " k"], others: Float[Array, "k numbers"], size: int) -> None:
+        """Take the rows of other triangles, of `size` columns, into those at places that rise."""
+        together = max(1, _MERGED // size**2)
+        for k in range(0, len(at), together):
+            some, n, first = slice(k, k + together), len(at[k : k + together]), 0
+            table = np.zeros((size, n, size))  # of columns: the rows of one triangle after another
+            for i in range(size):
+                table[i:, :, i] = others[some, first : first + size - i].T
+                first += size - i
+            columns, rows, ends = list(table.reshape(size, -1)), np.arange(n * size), np.arange(n)
+            for one in self.written(at[some], (ends + 1) * size):
+                take_rows(one.block, columns, rows[one.rows], one.ends, np.inf, one.at)
+
     def blocks(self) -> Iterator[Float[Array, "n numbers"]]:
         """All of them, in their order."""
         return (block[: self._used(i)] for i, block in enumerate(self._blocks))
@@ -101,7 +119,7 @@ class PackedTriangles:
     def _writable(self, i: int) -> Float[Array, "room numbers"]:
         if not self._own[i]:
             shared, used = self._blocks[i], self._used(i)
-            self._blocks[i], self._own[i] = np.zeros_like(shared), True
+            self._blocks[i], self._own[i] = np.zeros(shared.shape), True  # no memory until used
             self._blocks[i][:used] = shared[:used]
         return self._blocks[i]
 

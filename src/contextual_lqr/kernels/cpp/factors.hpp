@@ -44,8 +44,11 @@ constexpr std::int64_t step_columns(std::int64_t moves, std::int64_t states) {
 using Updating = void(const Additions &given, std::int64_t most, double *packed, std::int64_t *used,
                       double *work, std::int64_t *order);
 constexpr int LANES = 2;  // triangles that take in rows side by side
+// Rows that four triangles of n columns take in at once: they stay in the cache.
+constexpr std::int64_t rows_of_four(std::int64_t n) { return n > 128 ? 8 : n < 16 ? 64 : 1024 / n; }
 constexpr std::int64_t update_room(std::int64_t n, std::int64_t most) {
-    return LANES * (n + 3) * (n + most) + most + (n + 1) * (n + most);
+    return LANES * (n + 3) * (n + most) + most + (n + 1) * (n + most) +
+           4 * (n * (n + 1) / 2 + (n + 1) * rows_of_four(n));
 }
 
 // centre + reach · fraction · Y R⁻ᵀ / ‖Y‖ for each of `count` matrices Y (d × p): directions become

@@ -59,8 +59,9 @@ void column_ranges(const double *const *columns, int n, const std::int64_t *rows
             V lows = splat(least), highs = splat(most), zeros = splat(0);
             for (int s = 0; s < runs; ++s) {
                 std::int64_t k = starts[s];
-                for (; k + WIDTH <= ends[s]; k += WIDTH) {
-                    const V a = load(column + k);
+                const std::int64_t last = ends[s] - WIDTH;
+                for (; k <= last; k += k < last && k + WIDTH > last ? last - k : WIDTH) {
+                    const V a = load(column + k);  // at the end, some once more
                     lows = choose(a < lows, a, lows), highs = choose(a > highs, a, highs);
                     zeros += a * splat(0);
                 }

@@ -5,9 +5,7 @@
 //
 // Compiled once for each kind of processor (vector.hpp says with which care).
 
-#include "factors.hpp"
-
-#include "householder.hpp"
+#include "four_triangles.hpp"
 
 namespace KERNEL_TARGET {
 namespace {
@@ -112,25 +110,29 @@ INLINE bool row_sizes(const double *panel, std::int64_t height, int n, double *s
     return !any(tiny);
 }
 
-// The triangle of the rows of T and of those of the panel whose first `done` columns are gone, into T.
+// The triangle of the rows of T and of those of the panel, after so many reflections that are `done`: what
+// is left are rows of the other columns, which are sorted. Into T.
 INLINE void reduce_all(double *T, const double *panel, std::int64_t height, std::int64_t count,
                        int n, int done, double *work, std::int64_t *order) {
-    const std::int64_t all = n + count;
-    double *sizes = work + n * all;
+    const int left = n - done;
+    double *sizes = work + left * (left + count);
     const auto entry = [&](std::int64_t i, int j) {
-        if (i < n) return j < i ? 0.0 : T[i * (n + 3) + j];
-        return j < done ? 0.0 : panel[j * height + i - n];
+        if (i >= left) return panel[(done + j) * height + i - left];
+        return j < i ? 0.0 : T[(done + i) * (n + 3) + done + j];
     };
-    for (std::int64_t i = 0; i < all; ++i) {
-        sizes[i] = 0, order[i] = i;
-        for (int j = 0; j < n; ++j) sizes[i] = larger(sizes[i], std::fabs(entry(i, j)));
+    std::int64_t all = 0;  // that say something
+    for (std::int64_t i = 0; i < left + count; ++i) {
+        sizes[i] = 0;
+        for (int j = 0; j < left; ++j) sizes[i] = larger(sizes[i], std::fabs(entry(i, j)));
+        if (sizes[i] > 0) order[all++] = i;
     }
     sort_rows(sizes, all, order);
     for (std::int64_t i = 0; i < all; ++i)
-        for (int j = 0; j < n; ++j) work[j * all + i] = entry(order[i], j);
-    reduce(work, all, n);
-    for (int i = 0; i < n; ++i)
-        for (int j = i; j < n; ++j) T[i * (n + 3) + j] = work[j * all + i];
+        for (int j = 0; j < left; ++j) work[j * all + i] = entry(order[i], j);
+    reduce(work, all, left);
+    for (int i = 0; i < left; ++i)
+        for (int j = i; j < left; ++j)
+            T[(done + i) * (n + 3) + done + j] = i < all ? work[j * all + i] : 0.0;
 }
 
 // A column of the rows that go in, and zeros below; rows that stand `together` are copied as they are.
@@ -145,13 +147,6 @@ INLINE void lay_out(const double *column, const std::int64_t *rows, std::int64_t
         for (std::int64_t i = 0; i < here; ++i) to[i] = column[rows[i]];
     }
     for (std::int64_t i = here; i < height; ++i) to[i] = 0;
-}
-
-// Whether rows stand side by side.
-INLINE bool side_by_side(const std::int64_t *rows, std::int64_t here) {
-    std::int64_t apart = 0;
-    for (std::int64_t i = 1; i < here; ++i) apart |= (rows[i] - rows[i - 1]) ^ 1;
-    return apart == 0;
 }
 
 // All columns of rows.
@@ -242,7 +237,7 @@ void update_triangles(const Additions &given, std::int64_t most, double *all, st
         lanes[l].T = work, lanes[l].panel = work + n * width;
         for (int e = 0; e < n * width; ++e) work[e] = 0;
     }
-    double *sizes = work, *rest = sizes + most;
+    double *sizes = work, *rest = sizes + most, *fours = rest + (n + 1) * (n + most);
     int waiting = 0;
     const auto write = [&](const Lane &lane) {
         double *entry = all + given.at[lane.number] * numbers;
@@ -258,8 +253,14 @@ void update_triangles(const Additions &given, std::int64_t most, double *all, st
             if (one->done < n)
                 reduce_all(one->T, one->panel, one->height, one->here, n, one->done, rest, order);
     };
-    for (std::int64_t s = 0, first = 0; s < given.count; first = given.ends[s++]) {
+    const auto all_in = [&] {
+        take_in(lanes, waiting);
+        for (int l = 0; l < waiting; ++l) write(lanes[l]);
+        waiting = 0;
+    };
+    const auto take_in_one = [&](std::int64_t s) {
         Lane &lane = lanes[waiting];
+        std::int64_t first = s ? given.ends[s - 1] : 0;
         const double *entry = all + given.at[s] * numbers;
         bool fit = true, fresh = true, last = false;
         lane.number = s, used[s] = 0;
@@ -291,14 +292,22 @@ void update_triangles(const Additions &given, std::int64_t most, double *all, st
             used[s] = -1;
         else if (!last)
             write(lane);
-        else
-            ++waiting;
-        if (waiting == LANES || s + 1 == given.count) {
-            take_in(lanes, waiting);
-            for (int l = 0; l < waiting; ++l) write(lanes[l]);
-            waiting = 0;
+        else if (++waiting == LANES)
+            all_in();
+    };
+    for (std::int64_t s = 0; s < given.count;) {
+        if (!alike(given, s)) {
+            take_in_one(s++);
+            continue;
         }
+        const Mask done = take_in_four(given, s, all, fours);
+        for (int l = 0; l < WIDTH; ++l, ++s)
+            if (done[l])
+                used[s] = given.ends[s] - (s ? given.ends[s - 1] : 0);
+            else
+                take_in_one(s);
     }
+    all_in();
 }
 
 }  // namespace KERNEL_TARGET
