@@ -5,7 +5,9 @@ import pytest
 from numpy.random import default_rng
 from scipy.optimize import minimize
 
-from contextual_lqr import LinearSystem, QuadraticCost, solve
+from contextual_lqr import Cautious, LinearSystem, QuadraticCost, optimal_cost, solve
+from contextual_lqr.fleets import chain
+from contextual_lqr.fleets.fleet import true_system
 from contextual_lqr.planning.least_regret import least_regret
 
 D, M, H, N = 3, 2, 6, 9
@@ -66,3 +68,20 @@ def test_where_no_machine_can_be_solved_nothing_is_done() -> None:
     u, size = least_regret(cost, X, wild, np.eye(M), 0.1, 0.03)
     assert not u.any()
     assert size == np.inf
+
+
+@pytest.mark.parametrize("masses", [3, 12])
+def test_a_first_episode_too_short_to_learn_the_machine_does_not_shake_it(masses: int) -> None:
+    """24 states show 29 rows of 64 unknowns; a dither that grows with the state would run away."""
+    fleet, rng = chain(masses), default_rng(900)
+    agent, context = fleet.agent(Cautious()), fleet.sample_context(rng)
+    machine, paid = true_system(fleet, context), []
+    with agent.episode(context, adapt="step") as episode:
+        x, deviation = fleet.start, np.sqrt(np.diagonal(machine.noise))
+        for Q, R in zip(fleet.cost.Q, fleet.cost.R, strict=False):
+            u = episode.act(x)
+            paid.append(x @ Q @ x + u @ R @ u)
+            x = machine.A @ x + machine.B @ u + deviation * rng.standard_normal(len(x))
+            episode.observe(x)
+            assert np.abs(x).max() < 3 * np.abs(fleet.start).max()
+    assert sum(paid) < 3 * optimal_cost(machine, fleet.cost, fleet.start)

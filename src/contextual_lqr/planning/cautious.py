@@ -81,7 +81,7 @@ class Cautious:
     doubt, step_budget, step_probe : float
         When every step is planned anew: how much an input is shrunk for the regret that it leaves;
         what the dither may cost, as a share of that regret; and the largest dither before there are
-        data, in noises.
+        data, or where an episode is too short to learn the machine, in noises.
     """
 
     draws: int = 128
@@ -236,7 +236,10 @@ class Cautious:
         S = _inverse(belief.prediction_gram[d:, d:])
         draws, shares = belief.draw(self.draws, rng), (self.doubt, self.step_budget)
         u, size = least_regret(cost, x, draws, S, *shares)
-        if not problem.decoder.rows or size == np.inf:  # the draws say nothing of this machine
+        told, unknown = problem.decoder.rows, len(problem.decoder.estimate[0])
+        # The draws say nothing of this machine, or will not before the episode ends: a dither in
+        # proportion to the regret would grow with the states that it makes, to no avail.
+        if not told or size == np.inf or told + cost.horizon - 1 < unknown:
             size = min(size, self.step_probe**2)
         if self.state_limit is None:
             return u, size * S
