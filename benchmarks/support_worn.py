@@ -4,7 +4,8 @@
 
 `paid` is simulated. `best` is the optimum of the machine without its fault, which no controller
 reaches with it: so more are counted as bad than are. Noise that grows with the states is no fault
-that a controller could avoid: there it is the optimum with that noise.
+that a controller could avoid: there it is the optimum with that noise. Nor are limits of the
+inputs: there the mean of the run keeps to them, which is still a lower bound.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
+from scipy.linalg import block_diag
+from scipy.optimize import lsq_linear
 from support_broken import RUNS, Machines, _costs
 
 import contextual_lqr as clqr
@@ -155,13 +158,45 @@ class Worn(Machines):
     def best(self, gains: Array, cost: clqr.QuadraticCost, start: Array) -> Array:
         """That of the plain machine: a bound."""
         if self.growing is None:
-            return Machines(self.A, self.B, self.noise).best(gains, cost, start)
+            plain = Machines(self.A, self.B, self.noise).best(gains, cost, start)
+            return plain if self.most is None else plain + self._unavoidable(cost, start)
         (n, d, m), system = self.sizes, clqr.LinearSystem(self.A, self.B, self.noise)
         covariances = np.zeros((d, d + m, d + m))
         covariances[range(d), range(d), range(d)] = self.growing**2
         doubt = clqr.ModelUncertainty(np.broadcast_to(covariances, (n, *covariances.shape)))
         hedged = clqr.solve(system, cost, uncertainty=doubt).policy
         return np.minimum(self.paid(hedged.gains, cost, start), self.paid(gains, cost, start))
+
+    def _unavoidable(self, cost: clqr.QuadraticCost, start: Array) -> Array:
+        """What limits of the inputs cost the mean of a run, at least: a quadratic programme.
+
+        What the noise adds is the same with them, or more.
+        """
+        n, d, m = self.sizes
+        steps = cost.horizon - 1
+        most = np.tile(np.broadcast_to(self.most, (m,)), steps)
+        rootQ, rootR = (_roots(part) for part in (cost.Q, cost.R))
+        found = np.zeros(n)
+        for i in range(n):
+            x, moved = start, np.zeros((d, steps * m))  # x_t = x + moved u
+            rows, right = [rootQ[0] @ moved], [rootQ[0] @ x]
+            for t in range(steps):
+                x, moved = self.A[i] @ x, self.A[i] @ moved
+                moved[:, t * m : (t + 1) * m] += self.B[i]
+                rows.append(rootQ[t + 1] @ moved)
+                right.append(rootQ[t + 1] @ x)
+            rows.append(block_diag(*rootR))
+            M, b = np.concatenate(rows), -np.concatenate([*right, np.zeros(steps * m)])
+            free = np.linalg.lstsq(M, b, rcond=None)[0]
+            held = lsq_linear(M, b, (-most, most)).x
+            found[i] = np.square(M @ held - b).sum() - np.square(M @ free - b).sum()
+        return found
+
+
+def _roots(matrices: Array) -> list[Array]:
+    """C with CᵀC = Q, of semidefinite matrices."""
+    values, turns = np.linalg.eigh(matrices)
+    return [np.sqrt(np.maximum(v, 0.0))[:, None] * T.T for v, T in zip(values, turns, strict=True)]
 
 
 def worn(machines: Machines, **fault: Any) -> Worn:

@@ -48,7 +48,7 @@ def test_a_machine_is_its_rows(runs: list[Trajectory]) -> None:
         y = np.concatenate((one.states[:-1], one.inputs), 1)
         before = np.concatenate((y[:1], y[:-1]))
         curves = (np.sign(y), y * np.abs(y), np.abs(y), np.ones((len(y), 1)))
-        moving = np.arange(len(y))[:, None] * y, np.sign(y - before)[:, 2:]
+        moving = np.arange(len(y))[:, None] * y, np.sign(y - before)[:, 2:], y[:, 2:] ** 5
         rows = np.concatenate((y, before, *curves, *moving, one.states[1:]), 1)
         expected = expected + rows.T @ rows
     np.testing.assert_allclose(grams(decoder)["a"], expected, rtol=1e-10, atol=1e-10)

@@ -37,6 +37,7 @@ def instead(way: str, u: Array, before: Array, t: int) -> Array:
         "offset": np.ones_like(u),
         "steps": t * u,
         "turns": np.sign(u - before),
+        "fifths": u**5,
     }[way]
 
 
@@ -63,6 +64,14 @@ def test_a_small_fault_costs_what_its_run_pays(way: str, cross: bool) -> None:
     usual = [paid(i, way, 0.0, j, cross) for i in range(N)]
     more = [abs(paid(i, way, rate, j, cross) - usual[i]) for i in range(N)]
     np.testing.assert_allclose(found, more, rtol=1e-3, atol=1e-3 * rate)
+
+
+def test_an_actuator_that_ends_gives_no_less_than_nothing() -> None:
+    system, cost, gains, start = task(False)
+    far, farther = (
+        faulty_runs([fault("fifths", g, 1)], system, gains, cost, start) for g in (1e30, 1e40)
+    )
+    np.testing.assert_allclose(far, farther, rtol=1e-9)
 
 
 @pytest.mark.parametrize("cross", [False, True])

@@ -160,14 +160,13 @@ def by_the_input(fleet: list[Machine], theta: Array) -> float:
     free = sum(len(Y) - rank for Y, (_, rank), _ in own)
     noise = np.array([sum(one[1 + r][0] for one in own) for r in range(D)]) / free
     found = []
-    for place in (3 * y - 1, 4 * y - 1, 5 * y - 1, 5 * y, 6 * y, 6 * y + 1):
+    for place in (3 * y - 1, 4 * y - 1, 5 * y - 1, 5 * y, 6 * y, 6 * y + 1, 6 * y + 2):
         C, W = [], []
-        for m, (Y, *left) in zip(fleet, own, strict=True):
+        for m, (Y, *_) in zip(fleet, own, strict=True):
             hat, B = Y @ np.linalg.pinv(Y, rcond=1e-9), theta @ m.G[:, D]
-            for r, (rss, rank) in enumerate(left):
-                scale = np.sqrt((rss + 5 * noise[r]) / (len(Y) - rank + 5))
+            for r in range(D):
                 for many, column in ((C, B[r] * m.rows[:, place]), (W, m.rows[:, r - D])):
-                    many.append((column - hat @ column) / scale)
+                    many.append((column - hat @ column) / np.sqrt(noise[r]))
         c, w = np.concatenate(C), np.concatenate(W)
         gamma = c @ w / (c @ c)
         slopes = np.array([a @ (b - gamma * a) for a, b in zip(C, W, strict=True)])
@@ -234,7 +233,7 @@ def test_inputs_without_dither_cost_no_degree_of_freedom_twice() -> None:
 def test_a_machine_at_rest_and_one_with_few_rows_say_no_more_than_they_know() -> None:
     fleet = machines(np.random.default_rng(2), 6)
     usual = p_values(fleet)
-    resting = Machine(np.zeros((40, 22)), fleet[0].G)
+    resting = Machine(np.zeros((40, 23)), fleet[0].G)
     short = Machine(fleet[0].rows[:2], fleet[0].G)  # two rows, which any law fits
     assert p_values([*fleet, resting]) == pytest.approx(usual, rel=1e-9)
     assert by_rows([*fleet, short]) == pytest.approx(p_values([*fleet, short]), rel=1e-6)
@@ -246,7 +245,18 @@ def test_a_machine_at_rest_and_one_with_few_rows_say_no_more_than_they_know() ->
 def test_units_do_not_matter(sizes: list[int], seed: int) -> None:
     fleet = machines(np.random.default_rng(seed), 9, 1, 15)
     unit = 10.0 ** np.array(sizes)
-    parts = (unit, unit, np.ones(3), unit**2, unit, [1.0], unit, np.ones(1), unit[:D])
+    parts = (
+        unit,
+        unit,
+        np.ones(3),
+        unit**2,
+        unit,
+        [1.0],
+        unit,
+        np.ones(1),
+        unit[D:] ** 5,
+        unit[:D],
+    )
     columns = np.concatenate(parts)
     scaled = [Machine(m.rows * columns, m.G) for m in fleet]  # G = φ ⊗ I, in any units
     assert p_values(scaled) == pytest.approx(p_values(fleet), rel=1e-5)
@@ -272,8 +282,8 @@ def test_few_false_alarms(count: int, episodes: int, steps: int, degrees: float)
 
 
 def test_nothing_comes_of_nothing() -> None:
-    assert misspecification(np.zeros((0, 22, 22)), np.zeros(0, int), np.zeros((0, 6, 3)), D) == []
-    assert misspecification(np.zeros((4, 22, 22)), np.full(4, 30), np.ones((4, 6, 3)), D) == []
+    assert misspecification(np.zeros((0, 23, 23)), np.zeros(0, int), np.zeros((0, 6, 3)), D) == []
+    assert misspecification(np.zeros((4, 23, 23)), np.full(4, 30), np.ones((4, 6, 3)), D) == []
 
 
 # -- loud where it does not ----------------------------------------------------------------------
@@ -357,6 +367,17 @@ def test_what_an_actuator_does_instead_is_named_and_bounded(
     assert (one.way, one.regressor) == (way, D)
     assert one.sentence.startswith(words)
     assert 0.9 * rate < one.limit < 1.9 * rate
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_actuator_that_ends_is_found_by_the_few_steps_that_meet_it(seed: int) -> None:
+    """One in two hundred. What is said of the largest input is at least what it lost."""
+    fleet = machines(np.random.default_rng(seed), 300, most=2.0)
+    one = next(f for f in findings(fleet, inputs=["valve"]) if f.kind == "actuator")
+    assert one.found
+    assert one.sentence == "valve is nonlinear where it is largest, as when actuators saturate"
+    largest = max(np.abs(m.rows[:, D]).max() for m in fleet)
+    assert largest - 2 < one.limit * largest**5 < largest
 
 
 @pytest.mark.parametrize("count", [3, 20, 200])

@@ -1,9 +1,10 @@
-"""Steps as tests of the model want them: [y, y⁻, sign y, y |y|, |y|, 1, t y, sign (u - u⁻), x'].
+"""Steps as tests want them: [y, y⁻, sign y, y |y|, |y|, 1, t y, sign (u - u⁻), u⁵, x'].
 
 y⁻ is y of the step before or, at the start of an episode, of the step itself, as if the machine had
 stood there: 0 would be a jump, and tell more than all other steps. t = 0, 1, … is the number of the
 step in its episode, and u what of y comes after the states. What functions of y explain that are
-not linear, in any units, or that age or turn with the input, no law does.
+not linear, in any units, or that age or turn with the input, no law does. u⁵ is next to nothing but
+at the largest inputs: it is what tells where an actuator ends.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from contextual_lqr import kernels
 from contextual_lqr.belief.factors import take_tables
 
 _SQUARED = 1e75  # whose square has a square that is a number
+_LEAST, _MOST = 1e-27, 1e27  # of an input whose fifth power has a square that is a number
 
 
 def lagged_size(y: int, d: int) -> int:
-    """How many columns there are; of features, which may be fewer than states, none turns."""
-    return 6 * y + 1 + max(y - d, 0) + d
+    """How many columns there are; of features, which may be fewer than states, none is an input."""
+    return 6 * y + 1 + 2 * max(y - d, 0) + d
 
 
 def lagged_rows(
@@ -67,6 +69,9 @@ def take_steps(
 
 
 def _rows(y: Array, before: Array, step: Array, after: Array) -> Float[Array, "... k"]:
-    size, one = np.abs(y), np.ones_like(y[..., :1])
-    curves, turns = (np.sign(y), y * size, size, one), np.sign(y - before)[..., after.shape[-1] :]
-    return np.concatenate((y, before, *curves, step * y, turns, after), -1)
+    size, one, d = np.abs(y), np.ones_like(y[..., :1]), after.shape[-1]
+    curves, turns = (np.sign(y), y * size, size, one), np.sign(y - before)[..., d:]
+    u = np.clip(y[..., d:], -_MOST, _MOST)
+    u = np.where(np.abs(u) < _LEAST, 0.0, u)
+    fifths = u * u * (u * u) * u
+    return np.concatenate((y, before, *curves, step * y, turns, fifths, after), -1)

@@ -12,6 +12,7 @@ with f one of
     offset   1
     steps    t u            it fades within an episode
     turns    sign (u - u⁻)  it has play
+    fifths   u⁵             it ends: next to nothing but at the largest inputs
 
 A single unknown for each input and f, whatever the masses of the machines: this finds what tests of
 each state cannot, and what it does not find it bounds: γ and its deviation, from eight machines on
@@ -33,7 +34,7 @@ from scipy.special import fdtrc, stdtrit
 from contextual_lqr.certificates.model_tests.explained import ROBUST_FROM, blocks
 from contextual_lqr.certificates.model_tests.finding import CURVED, Finding, Names
 
-WAYS = ("signs", "squares", "sizes", "offset", "steps", "turns")
+WAYS = ("signs", "squares", "sizes", "offset", "steps", "turns", "fifths")
 _LIMIT = 0.975  # of Student's t: |γ| is below with 95 %
 
 
@@ -92,13 +93,14 @@ def actuators(
 
 def _columns(y: int, d: int) -> dict[str, list[int]]:
     """Where f(u_j) stands for each input j."""
-    _, _, signs, squares, sizes, steps, turns, _ = blocks(y, d)
+    _, _, signs, squares, sizes, steps, turns, fifths, _ = blocks(y, d)
     places = {
         way: list(range(part.start + d, part.start + y))
         for way, part in zip(WAYS, (signs, squares, sizes, sizes, steps), strict=False)
     }
     places["offset"] = [sizes.stop - 1] * (y - d)
-    return places | {"turns": list(range(turns.start, turns.stop))}
+    own = {"turns": turns, "fifths": fifths}
+    return places | {way: list(range(part.start, part.stop)) for way, part in own.items()}
 
 
 _NOT_EXCLUDED = "the logs do not exclude that "
@@ -109,4 +111,5 @@ _SENTENCES = {
     "offset": "{} is off by {:.2g}",
     "steps": "{} changes by {:.2g} of its strength with every step of an episode",
     "turns": "{} has a play of twice {:.2g}",
+    "fifths": "{} is nonlinear where it is largest, as when actuators saturate",
 }

@@ -91,8 +91,8 @@ class Explained(NamedTuple):
 
     `left` is that of X' less its own law; `lag` what the machine's own coefficient of M y⁻ explains
     of it, and `before` what Y⁻ does. `deviation` is what the machine's own law explains of X' less
-    the law of all. `curves` are sign Y, Y |Y|, [|Y|, 1], tY and sign (U - U⁻) without what is in Y
-    and Y⁻; z as above, and Q spans Y.
+    the law of all. `curves` are sign Y, Y |Y|, [|Y|, 1] and tY without what is in Y and Y⁻; z as
+    above, and Q spans Y.
     """
 
     rows: Array  # (n,)
@@ -103,7 +103,7 @@ class Explained(NamedTuple):
     lag: Array  # (n, d)
     lag_rank: Array  # (n, d)
     before: Addition
-    curves: Array  # (n, k, 4y + 1 + m)
+    curves: Array  # (n, k, 4y + 1)
     z: Array  # (n, k, d)
     Q: Array  # (n, k, y)
 
@@ -139,8 +139,8 @@ def in_units(factors: Array, matrices: Array) -> tuple[Array, Array, Array]:
 
 
 def blocks(y: int, d: int) -> list[slice]:
-    """Where Y, Y⁻, sign Y, Y |Y|, [|Y|, 1], tY, sign (U - U⁻) and X' stand in a factor."""
-    ends = np.cumsum([0, y, y, y, y, y + 1, y, y - d, d]).tolist()
+    """Where Y, Y⁻, sign Y, Y |Y|, [|Y|, 1], tY, sign (U - U⁻), U⁵ and X' stand in a factor."""
+    ends = np.cumsum([0, y, y, y, y, y + 1, y, y - d, y - d, d]).tolist()
     return [slice(*pair) for pair in pairwise(ends)]
 
 
@@ -152,7 +152,7 @@ def explained(T: Float[Array, "n k k"], rows: Array, M: Float[Array, "n d y"]) -
 
 def _explained(T: Array, rows: Array, M: Array) -> Explained:
     d, y = M.shape[1:]
-    Y, before, curves, after = np.split(T, [y, 2 * y, T.shape[-1] - d], axis=2)
+    Y, before, curves, _, after = np.split(T, [y, 2 * y, 6 * y + 1, T.shape[-1] - d], axis=2)
     Q, kept = orthonormal(Y, Y[..., :0])
     z = _without(Q, after)
     # M y⁻ may cancel where y⁻ is large: what is left of it must stand out from rounding in y⁻.

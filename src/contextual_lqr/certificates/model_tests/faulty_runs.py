@@ -8,7 +8,8 @@ run x̄, ū is then off by z, v with
 which costs Σ zᵀQz + vᵀRv + 2zᵀNv, and twice what z, v have in common with the run: the part that
 is in step with it. A fault that was found costs both; one that is merely not excluded costs the
 former, of the second order, since a run may as well be cheaper by the latter. Where noise drives
-the run, ū is a root mean square, with the sign of the mean.
+the run, ū is a root mean square, with the sign of the mean. An actuator that ends gives no less
+than nothing: γ u⁵, which grows so fast beyond the logs, counts as u at most.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def faulty_runs(
     n, d, k = len(gains), gains.shape[-1], len(faults)
     inputs = [one.regressor - d for one in faults if one.regressor is not None]
     limits = np.array([one.limit for one in faults])
+    ends = np.array([one.way == "fifths" for one in faults])
     M = np.concatenate((system.A, system.B), -1)
     noise = np.asarray(system.noise).reshape(-1, d, d)[0]
     moments = step_moments(M, noise, gains, start)
@@ -61,9 +63,12 @@ def faulty_runs(
             "offset": np.ones_like(usual),
             "steps": t * usual,
             "turns": np.sign(usual - before),
+            "fifths": usual * size**4,
         }
         instead = np.stack([done[one.way][:, j] for one, j in zip(faults, inputs, strict=True)], -1)
-        Z = A @ Z + B @ V + B[..., inputs] * (limits * instead)[:, None]
+        off = limits * instead
+        off[:, ends] = np.clip(off[:, ends], -size[:, inputs][:, ends], size[:, inputs][:, ends])
+        Z = A @ Z + B @ V + B[..., inputs] * off[:, None]
         x, before = (A @ x[..., None] + B @ u[..., None])[..., 0], usual
     own += (Z * (cost.Q[-1] @ Z)).sum(1)
     shared += ((x @ cost.Q[-1])[:, None] @ Z)[:, 0]

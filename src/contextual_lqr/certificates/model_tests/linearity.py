@@ -44,7 +44,7 @@ class Usual(NamedTuple):
     @classmethod
     def of(cls, factors: Array, counts: Array, y: int, d: int) -> Usual:
         """Of the rows behind these factors."""
-        own, *_, steps, _, _ = blocks(y, d)
+        own, *_, steps, _, _, _ = blocks(y, d)
         sizes = root_mean_squares(factors, counts, own)
         by_step = root_mean_squares(factors, counts, steps)
         return cls(sizes, by_step / np.where(sizes > 0, sizes, 1.0))
@@ -53,7 +53,7 @@ class Usual(NamedTuple):
 def linearity(found: Explained, names: Names, usual: Usual) -> Iterator[Finding]:
     """What the tests find."""
     d, y = found.z.shape[-1], len(usual.sizes)
-    for curve, some in zip(CURVES, blocks(y, d)[2:-2], strict=True):
+    for curve, some in zip(CURVES, blocks(y, d)[2:-3], strict=True):
         columns = found.curves[..., some.start - 2 * y : some.stop - 2 * y]
         noisy = np.flatnonzero(~found.exact).tolist()
         for r in noisy:

@@ -3,8 +3,8 @@
 The model says x' = M y + w with y = [x; u], noise w that remembers nothing, and M = Θ G(context)
 for every machine. All that the tests need of a machine is one triangular factor T, of the columns
 
-    [ Y   Y⁻   sign Y   Y |Y|   |Y|   1   tY   sign (U - U⁻)   X' ]
-      y   y      y        y      y    1   y          m         d
+    [ Y   Y⁻   sign Y   Y |Y|   |Y|   1   tY   sign (U - U⁻)   U⁵   X' ]
+      y   y      y        y      y    1   y          m         m    d
 
     Y the steps y, Y⁻ the steps before them (itself at the start of an episode), t the number of the
     step in its episode, X' the next states
@@ -62,7 +62,7 @@ from contextual_lqr.certificates.model_tests.explained import (
     p_values,
 )
 from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Names
-from contextual_lqr.certificates.model_tests.linearity import PRIOR, Usual, linearity
+from contextual_lqr.certificates.model_tests.linearity import Usual, linearity
 from contextual_lqr.certificates.model_tests.shared_coefficients import (
     by_state,
     effect_of,
@@ -168,12 +168,13 @@ def _omission(found: Explained, names: Names) -> Iterator[Finding]:
 
 def _actuators(T: Array, size: Array, found: Explained, law: Law, names: Names) -> list[Finding]:
     d = len(names.states)
-    free = np.where((found.left > 0).any(1), found.free, 0)[:, None]  # of those that say anything
-    noise = np.where(found.exact, 0.0, found.left.sum(0) / max(int(free.sum()), 1))
-    own = (found.left + PRIOR * noise) / (free + PRIOR) * ~found.exact * (free > 0)
+    free = np.where((found.left > 0).any(1), found.free, 0)  # of those that say anything
+    noise = found.left.sum(0) / max(int(free.sum()), 1) * ~found.exact
+    # The same for all machines: by its own noise one whose actuator fails would count for less.
+    deviations = np.sqrt(noise) * (free > 0)[:, None]
     rest = partial(apart, found.Q)
     B = law.M[..., d:]
-    return list(actuators(T, size, B, found.z, np.sqrt(own), rest, float(free.sum()), names))
+    return list(actuators(T, size, B, found.z, deviations, rest, float(free.sum()), names))
 
 
 def _one_law(found: Explained, law: Law, names: Names) -> Iterator[Finding]:

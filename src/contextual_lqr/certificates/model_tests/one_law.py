@@ -32,7 +32,7 @@ def of_one_law(
     rows = np.concatenate((Z, factors[:, :, y:]), -1).reshape(-1, p + k - y)
     size = np.abs(rows).max(0)
     rows = np.linalg.qr(rows / np.where(size > 0, size, 1.0), mode="r") * size
-    _, before, *curves, _, _ = (slice(s.start + p - y, s.stop + p - y) for s in blocks(y, d))
+    _, before, *curves, _, _, _ = (slice(s.start + p - y, s.stop + p - y) for s in blocks(y, d))
     law, X = rows[:, :p], rows[:, -d:]
     names = Names.numbered(d, y - d)
     usual, found = Usual.of(factors, counts, y, d), []

@@ -70,6 +70,13 @@ INLINE V sign(V a) {
     return choose(a > zero, one, choose(a < zero, -one, zero));
 }
 
+INLINE V power_of_five(V a) {
+    const V zero = splat(0), least = splat(1e-27), most = splat(1e27);
+    const V size = absolute(a);
+    const V u = choose(size < least, zero, choose(size > most, most * sign(a), a));
+    return u * u * (u * u) * u;
+}
+
 // All columns of steps, as factors.hpp says.
 INLINE void lay_out_steps(const FourLanes &four, const Additions &given) {
     const int y = given.moves, d = given.states;
@@ -80,7 +87,7 @@ INLINE void lay_out_steps(const FourLanes &four, const Additions &given) {
             one[WIDTH * i + l] = some;
             four.steps[WIDTH * i + l] = some ? double(given.steps[four.rows[l][i]]) : 0.0;
         }
-    double *turn = four.column(6 * y + 1);
+    double *turn = four.column(6 * y + 1), *fifth = four.column(7 * y + 1 - d);
     for (int j = 0; j < y; ++j) {
         double *now = four.column(j), *before = four.column(y + j);
         lay_out(four, given.columns[j], now);
@@ -91,11 +98,14 @@ INLINE void lay_out_steps(const FourLanes &four, const Additions &given) {
             const V a = load(now + e), size = absolute(a);
             store(signs + e, sign(a)), store(squares + e, a * size), store(sizes + e, size);
             store(aged + e, load(four.steps + e) * a);
-            if (j >= d) store(turn + e, sign(a - load(before + e)));
+            if (j >= d)
+                store(turn + e, sign(a - load(before + e))), store(fifth + e, power_of_five(a));
         }
-        if (j >= d) turn += WIDTH * four.height;
+        if (j >= d) turn += WIDTH * four.height, fifth += WIDTH * four.height;
     }
-    for (int j = 0; j < d; ++j) lay_out(four, given.columns[y + j], turn + WIDTH * j * four.height);
+    double *after = y > d ? fifth : turn;
+    for (int j = 0; j < d; ++j)
+        lay_out(four, given.columns[y + j], after + WIDTH * j * four.height);
 }
 
 // Lanes with a number beyond the limit, with one that is tiny but not 0, or with none, are not good.

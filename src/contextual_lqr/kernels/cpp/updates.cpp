@@ -184,13 +184,18 @@ INLINE void lay_out_steps(const Additions &given, std::int64_t first, std::int64
         }
     }
     double *one = panel + 5 * y * height, *turn = one + (1 + y) * height;
+    double *fifth = turn + (y > d ? y - d : 0) * height;
     for (std::int64_t i = 0; i < height; ++i) one[i] = i < here;
-    for (int j = d; j < y; ++j, turn += height) {
+    for (int j = d; j < y; ++j, turn += height, fifth += height) {
         const double *now = panel + j * height, *last = now + before * height;
-        for (std::int64_t i = 0; i < height; ++i)
+        for (std::int64_t i = 0; i < height; ++i) {
             turn[i] = double(now[i] > last[i]) - double(now[i] < last[i]);
+            double u = now[i] > 1e27 ? 1e27 : now[i] < -1e27 ? -1e27 : now[i];
+            u = std::fabs(u) < 1e-27 ? 0.0 : u;
+            fifth[i] = u * u * (u * u) * u;
+        }
     }
-    double *after = turn;
+    double *after = fifth;
     for (int j = 0; j < d; ++j)
         lay_out(given.columns[y + j], rows, here, together, after + j * height, height);
     for (std::int64_t i = 0; i < here; ++i) {
