@@ -31,7 +31,7 @@ from numpy import ndarray as Array
 from scipy.special import fdtrc, stdtrit
 
 from contextual_lqr.certificates.model_tests.explained import ROBUST_FROM, blocks
-from contextual_lqr.certificates.model_tests.finding import CURVED, Finding, Names
+from contextual_lqr.certificates.model_tests.finding import CURVED, Finding, at
 
 WAYS = ("signs", "squares", "sizes", "offset", "steps", "turns")
 _LIMIT = 0.975  # of Student's t: |γ| is below with 95 %
@@ -45,7 +45,6 @@ def actuators(
     deviations: Float[Array, "n d"],
     without: Callable[[Array], Array],
     free: float,
-    names: Names,
 ) -> Iterator[Finding]:
     """What each f explains for each input.
 
@@ -83,7 +82,7 @@ def actuators(
             rate, limit = gamma * unit, (abs(gamma) + quantile * np.sqrt(variance)) * unit
             p_value = min(p_value * len(WAYS) * m, 1.0)
             said, most = ("", abs(rate)) if p_value <= CURVED else (_NOT_EXCLUDED, limit)
-            sentence = said + _SENTENCES[way].format(names.inputs[j], most)
+            sentence = said + _SENTENCES[way].format(at(d + j), most)
             state = int(np.square(C).sum((0, 1)).argmax())
             effect = gamma**2 * length / total
             one = Finding("actuator", p_value, effect, 0.0, state, d + j, sentence)
