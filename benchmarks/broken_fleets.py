@@ -388,10 +388,10 @@ NO_BOUNDS = "The ends of the interval were not computed for this table.\n\n"
 INTRODUCTION = """
 # Fleets that break the assumptions
 
-Written by `benchmarks/broken_fleets.py`. Eleven simulated fleets, {seeds} seeds from {first} on, with
-rich and with poor logs in turn: 40 machines with 3 episodes each teach, 60 never seen are certified
-zero-shot and compared with the truth. *Bad* is more than 5 % above the optimum; *above likely* is
-above the excess that, by the certificate, one machine in twenty exceeds.
+Written by `benchmarks/broken_fleets.py`. Eleven simulated fleets, {seeds} seeds from {first} on,
+with rich and with poor logs in turn: 40 machines with 3 episodes each teach, 60 never seen are
+certified zero-shot and compared with the truth. *Bad* is more than 5 % above the optimum; *above
+likely* is above the excess that, by the certificate, one machine in twenty exceeds.
 
 """
 

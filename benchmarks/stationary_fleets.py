@@ -154,9 +154,9 @@ INTRODUCTION = """
 # The same with constant gains
 
 Written by `benchmarks/stationary_fleets.py`: certificates for machines that run continuously, of
-the same fleets broken in the same ways, except those with a state that is always 1: {fleets} fleets,
-{seeds} seeds each. Costs are averages per step; the interval is the one found by search. In the
-long run noise causes all costs, so errors of measurement and noise that comes in waves cost far
+the same fleets broken in the same ways, except those with a state that is always 1: {fleets}
+fleets, {seeds} seeds each. Costs are averages per step; the interval is the one found by search. In
+the long run noise causes all costs, so errors of measurement and noise that comes in waves cost far
 more than in an episode: a fleet in which the tests find any of this is not trusted.
 
 """

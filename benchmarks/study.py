@@ -39,14 +39,14 @@ def kills_section(rows: str) -> str:
     """Its text."""
     return f"""## Kill -9
 
-Written by `benchmarks/study.py kills` (seeds 5 and 6): three clients ask and tell without a
-pause, and at random moments one of them is killed with -9 and another takes its place; every
-third time it is all processes of PostgreSQL, which is then started again. A client whose store is
-gone tells again, under the same key. `answered` is what clients were told is on the disk; `lost`
-is what the log does not have of that, or has under another number; `doubled` counts episodes
-that it has twice; `miscounted` is how far the counts of machines are off; `differs` whether the
-belief differs in any bit from that of an agent that is told the log from the beginning. A log may have
-more episodes than were answered: a client may die between the two.
+Written by `benchmarks/study.py kills` (seeds 5 and 6): three clients ask and tell without a pause,
+and at random moments one of them is killed with -9 and another takes its place; every third time it
+is all processes of PostgreSQL, which is then started again. A client whose store is gone tells
+again, under the same key. `answered` is what clients were told is on the disk; `lost` is what the
+log does not have of that, or has under another number; `doubled` counts episodes that it has twice;
+`miscounted` is how far the counts of machines are off; `differs` whether the belief differs in any
+bit from that of an agent that is told the log from the beginning. A log may have more episodes than
+were answered: a client may die between the two.
 
 | store | kills | answered | episodes | lost | doubled | gaps | miscounted | differs |
 |---|---|---|---|---|---|---|---|---|
