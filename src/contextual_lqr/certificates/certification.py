@@ -227,7 +227,7 @@ class CertificationTask:
         if self.bounds and isinstance(policy, LinearPolicy):
             upper, multipliers = upper_bounds(machines, policy, reach.most_noise)
             lower = lower_bounds(machines, reach.least_noise, multipliers)
-        # The bounds hold to rounding; an interval that excludes what was found would puzzle.
+        # The bounds hold to rounding; an interval that excludes what was found would be puzzling.
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
         upper[np.isnan(upper)] = np.inf
         below, above = self.check.widening
@@ -238,7 +238,7 @@ class CertificationTask:
         upper = np.fmax(upper, predicted * np.exp(above)) * (1 + missed)
         excess, unstable = self._on_draws(belief, policy)
         excess = (excess + missed) * self.check.factor
-        if isinstance(cost, StationaryCost):  # what can be said is said of its search
+        if isinstance(cost, StationaryCost):  # its ends are found by search
             lowest = np.fmin(lowest, predicted / np.exp(below)) / (1 + missed)
             highest = np.fmax(highest, predicted * np.exp(above)) * (1 + missed)
         margins, played = over_steps(machines.centre, gains, cost)
@@ -309,7 +309,7 @@ class CertificationTask:
         gains: Float[Array, "n steps m d"],
         run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
     ) -> list[Certificate]:
-        """What the limits of inputs cost, if there are any, is counted."""
+        """Count what the limits of inputs cost, if there are any."""
         if self.limits is None or not self.limits.any:
             return certificates
         return [
@@ -339,7 +339,7 @@ class CertificationTask:
         seen: Bool[Array, " n"],
         excess: Float[Array, " n"],
     ) -> tuple[list[str], Float[Array, " n"]]:
-        """What of each run is too far beyond the logs, and what inputs that are may add.
+        """What in each run goes too far beyond the logs, and what inputs that do may add.
 
         A machine with data of its own may still be trusted if that is little.
         """
@@ -359,7 +359,7 @@ class CertificationTask:
         return said, added
 
     def _naming(self, one: Certificate, G: Float[Array, "*steps p y"]) -> Certificate:
-        """What it leans on that the data have hardly moved is said first."""
+        """Say first what it leans on that the data have hardly moved."""
         each = G.reshape(-1, *G.shape[-2:])
         still = max((hardly_moved(self.decoder, one, self.names) for one in each), key=len)
         return replace(one, reason=f"{still}; {one.reason}") if still else one
@@ -373,7 +373,7 @@ class CertificationTask:
         for i in range(n):
             drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
             own = policy_for(self.cost, gains_of(policy)[i])
-            # Modes are those without the forecast: it pushes, and no one pushes it.
+            # Modes are of the loop without the forecast: it pushes, and nothing pushes it.
             seen = foreseen(drawn, self.preview)
             paid[i] = policy_cost(own, seen, self.cost, self.start)
             best[i] = optimal_cost(seen, self.cost, self.start)

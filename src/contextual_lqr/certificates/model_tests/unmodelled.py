@@ -8,17 +8,17 @@ a policy that knew of it would gain. With A_c = A + B K the loop of ours,
 
 or, for a constant gain, the cost of a step once z stands still at (I - A_c)⁻¹ e.
 
-Rows may be too few to find what the step before does: for an episode that counts from a level of
+Rows may be too few to find what the step before does, so for an episode that counts from a level of
 10 % on. Where inputs act more strongly than in the logs, so does what is wrong with them: s is that
 many times as large.
 
 What is not linear grows with the run: s is what it is where the expected run is farthest out. What
-changes within an episode is as large as at the end of the task, be the logs longer or shorter. And
-it may be in step with the run, so that its costs add up as lengths do, (√J + √c)² - J for the c
-above and the predicted J.
+changes within an episode counts at its size at the end of the task, whether logs are longer or
+shorter. And it may be in step with the run, so that its costs add up as lengths do, (√J + √c)² - J
+for the c above and the predicted J.
 
-An input that acts late may make a loop unstable that was not, which no small push shows: there the
-cost is also held against that with the whole input a step late.
+An input that acts late may make a stable loop unstable, which no small push shows: the cost is then
+also compared with that with the whole input a step late.
 """
 
 from __future__ import annotations
