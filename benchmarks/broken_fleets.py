@@ -2,7 +2,7 @@
 
 `python benchmarks/broken_fleets.py` takes some ten minutes on one core, `--quick` half a minute.
 Each fleet, in each of the ways below, is learnt from 40 machines of 3 episodes; 60 machines never
-seen get their controller and certificate, which are held against the truth. Even seeds have logs
+seen get their controller and certificate, which are compared with the truth. Even seeds have logs
 that are rich (from anywhere, much dither), odd ones poor (the task itself, little dither). Seeds 0
 to 9 are for development; those reported start at 1200.
 

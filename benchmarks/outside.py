@@ -3,7 +3,7 @@
 `python benchmarks/outside.py --write` takes some minutes. Fleets are drawn at random: 2 to 6
 states, 1 to 3 inputs, one or two contexts, stable or mildly unstable, whatever noise, horizon and
 weights. Each is then logged and broken in ways in which engineers' fleets are, and 40 machines of
-it are certified and held against the exact cost under the true system. Seeds from 0 on are for
+it are certified and compared with the exact cost under the true system. Seeds from 0 on are for
 development (1300 and 1301 taught that one odd machine in the logs is not to be forgiven, 1400 and
 1401 that controllers tuned to each machine deceive the law); those reported start at 1500.
 """

@@ -1,11 +1,11 @@
 """How honest certificates of constant gains are, on fleets that keep or break the assumptions.
 
 `python benchmarks/stationary_fleets.py` takes some minutes on one core. The fleets, the ways to
-break them and the logs are those of `broken_fleets.py`, but for the fleets with a state that is
-always 1; the task is that of machines that run on and on, with the weights of the first step. The
-truth is the average cost of a step: of the gain by a Lyapunov equation of the machine as it really
-is (delayed input and memory of the noise among the states), of the best controller for whom knows
-that by its Riccati equation, with a stationary Kalman filter where measurements err. Under
+break them and the logs are those of `broken_fleets.py`, except the fleets with a state that is
+always 1; the task is that of machines that run continuously, with the weights of the first step.
+The truth is the average cost of a step: of the gain by a Lyapunov equation of the machine as it
+really is (delayed input and memory of the noise among the states), of the best controller that
+knows this by its Riccati equation, with a stationary Kalman filter where measurements err. Under
 friction and quantisation averages are simulated, and the best is the cheapest of gains tried.
 """
 

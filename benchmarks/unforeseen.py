@@ -103,9 +103,9 @@ left out there.
   episode, while new machines are as new; 20 % less at the usual speed.
 - Machines: drag, a spring that hardens, and friction that builds up over a distance, of a fifth of
   the usual input at the usual states; noise that grows with the state by a tenth of it; one machine
-  of four, on no label, with inputs of half the strength.
-- Sensors: a zero that walks by half a per cent of the usual state at each step; nothing beyond 1.5
-  times the usual state.
+  in four with inputs of half the strength, which no label tells.
+- Sensors: a zero that drifts by half a per cent of the usual state at each step; nothing shown
+  beyond 1.5 times the usual state.
 
 The excess is over the optimum of the machine without its fault, which no machine with it reaches:
 the share of bad ones is an upper bound. Where noise grows, it is over the best hedged linear
