@@ -14,10 +14,10 @@ with f one of
     turns    sign (u - u⁻)  it has play
 
 A single unknown for each input and f, whatever the masses of the machines: this finds what tests of
-each state cannot, and bounds what it does not find. |γ| and a quantile of its deviation (from eight
-machines on, the larger of that by all rows and that by the spread of machines) are an upper limit
-of |γ| at 95 %, which counts even where nothing is found (faulty_runs.py). Inputs that act late have
-tests of their own: a step before may be part of the law, as in a history.
+each state cannot, and bounds what it does not find. |γ| plus a multiple of its deviation (from
+eight machines on, the larger of that by all rows and that by the spread of machines) is an upper
+limit of |γ| at 95 %, which counts even where nothing is found (faulty_runs.py). Inputs that act
+late have tests of their own: a step before may be part of the law, as in a history.
 """
 
 from __future__ import annotations
