@@ -2,7 +2,7 @@
 
 `python benchmarks/broken_fleets.py` takes some ten minutes on one core, `--quick` half a minute.
 Each fleet, in each of the ways below, is learnt from 40 machines of 3 episodes; 60 machines never
-seen get their controller and certificate, which are held against the truth. Even seeds have logs
+seen get their controller and certificate, which are compared with the truth. Even seeds have logs
 that are rich (from anywhere, much dither), odd ones poor (the task itself, little dither). Seeds 0
 to 9 are for development; those reported start at 1200.
 
@@ -388,10 +388,10 @@ NO_BOUNDS = "The ends of the interval were not computed for this table.\n\n"
 INTRODUCTION = """
 # Fleets that break the assumptions
 
-Written by `benchmarks/broken_fleets.py`. Eleven simulated fleets, {seeds} seeds from {first} on, by
-turns with rich and with poor logs: 40 machines of 3 episodes teach, 60 never seen are certified
-zero-shot and held against the truth. *Bad* is more than 5 % above the optimum; *above likely* is
-above the excess that the certificate says is exceeded by one machine in twenty.
+Written by `benchmarks/broken_fleets.py`. Eleven simulated fleets, {seeds} seeds from {first} on,
+with rich and with poor logs in turn: 40 machines with 3 episodes each teach, 60 never seen are
+certified zero-shot and compared with the truth. *Bad* is more than 5 % above the optimum; *above
+likely* is above the excess that, by the certificate, one machine in twenty exceeds.
 
 """
 

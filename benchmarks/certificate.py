@@ -159,8 +159,8 @@ def outside(tick: object) -> list[str]:
         "",
         "## Machines 3 times outside the range",
         "",
-        f"One value of the context, or in a third of the machines all, at 3 times the upper end or "
-        f"a third of the lower; {OUTSIDE_SEEDS} seeds,",
+        f"One value of the context, or all of them for a third of the machines, is 3 times the "
+        f"upper end or a third of the lower; {OUTSIDE_SEEDS} seeds,",
         f"{total} machines a row. *Bad* is a controller that truly costs over 5 % more than the "
         "best possible.",
         "",
@@ -200,9 +200,9 @@ def few(tick: object) -> list[str]:
         "",
         f"{FEW_SEEDS} seeds, {FEW_SEEDS * FEW} machines of the range a row, the regression set. "
         "*Beyond likely* is the share of machines",
-        "whose true excess is above the likely excess, which is meant for 5 %; the machines of a "
-        "seed share one Θ, so that it",
-        "varies much between rows.",
+        "whose true excess is above the likely excess, which should be 5 %; the machines of a "
+        "seed share one Θ, so it",
+        "varies a lot between rows.",
         "",
         "| fleet | episodes | excess | covered | upper over predicted | trust | of these bad | "
         "do not use | of these bad | beyond likely |",
@@ -241,11 +241,11 @@ def advice(tick: object) -> list[str]:
         "",
         "## The advisor",
         "",
-        f"After 2 episodes one of 40 machines is run once more, with dither. What then is the "
-        f"mean excess over all 40? {ADVICE_SEEDS} seeds.",
+        f"After 2 episodes one of 40 machines is run once more, with dither. What is the "
+        f"mean excess over all 40 then? {ADVICE_SEEDS} seeds.",
         "*Before* is without the run, *random* the mean over 10 machines at random, *last* the "
         "one ranked lowest. *Better than",
-        "random* counts the seeds. Medians; the means are ruled by a few machines that explode.",
+        "random* counts the seeds. Medians; a few machines that explode dominate the means.",
         "",
         "| fleet | before | advised | random | last | better than random | better than last |",
         "|---|---|---|---|---|---|---|",

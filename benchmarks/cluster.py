@@ -137,8 +137,8 @@ TEXT = """# A cluster
 
 Written by `benchmarks/cluster.py` ({machine}). Scheduler, workers and the command ran on this one
 machine; every worker was a process with one core, one thread, also in Polars, and a limit of 1 GiB.
-One run of each; connecting and the check of the releases are counted. The memory is the kernel's
-peak of the whole worker process.
+One run of each; connecting, and checking that versions agree, are counted. Memory is
+the peak of the whole worker process, by the kernel.
 
 {table}
 A task that does nothing costs {overhead:.1f} ms. A fit of the same logs without a cluster took

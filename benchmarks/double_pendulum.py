@@ -249,8 +249,8 @@ CONCLUSIONS = """
   out, 1 to 8 episodes of 40 fall, all of them among the first nine, and the others last.
 - **What is found may be narrower than what we would have said:** 0.18 rad on two seeds, 0.36 on two
   and 0.73 on one, where 0.3 was given; and it limits the rates as well. Runs that go beyond what is
-  believed are not trusted, although they are held: hence 29 and 34 of 50 on the two narrow ones. Of
-  all that were trusted none fell.
+  believed are not trusted, although they are held: hence 29 and 34 of 50 on the two narrow ones.
+  None of those trusted fell.
 - SAC and PPO were run by the same script (not quoted from elsewhere), on the first two seeds only,
   because they take so long.
 """

@@ -33,8 +33,8 @@ INTRODUCTION = f"""# Six fleets
 
 Written by `benchmarks/fleets.py`. A cautious agent with the fleet's noise and state limits plays
 {EPISODES} episodes, each on another machine. Its controllers then run {UNSEEN} machines never
-tried, drawn afresh for every seed. The seeds start at {FIRST_SEED}; none was used to lay
-out a fleet.
+tried, drawn afresh for every seed. The seeds start at {FIRST_SEED}; none was used to
+design a fleet.
 
 ## What the features leave out
 
@@ -49,7 +49,7 @@ controllers of that Θ are above the optimum. This is the part that no amount of
 CONCLUSIONS = """## How to read it
 
 - **Planning at every step meets the target on four fleets of six, in every seed.** On the vehicle
-  two seeds of eight miss it, and on the cart-pole one, each with a worst machine of 19 % above the
+  two seeds of eight miss it, and on the cart-pole one, each with a worst machine 19 % above the
   optimum; medians are within 1 % there too. The reason is the draw of the 20 machines: on the
   vehicle none was as light and slow as the worst of the hundred. Features of the second order
   extrapolate badly.
@@ -59,9 +59,9 @@ CONCLUSIONS = """## How to read it
   to 10 times the budget, or controllers hedged against 0.1 to 3 times the posterior's covariance.
 - **One plan for an episode misses on the vehicle**, in two seeds of eight, where the worst machines
   are outside the data again, light and slow. On the cart-pole, which falls before a fixed plan has
-  taught anything, 11 training episodes of 160 leave the limit.
-- With planning at every step no limit was left, in training or on machines never tried; with the
-  advisor, which goes to the extremes, neither.
+  taught anything, 11 training episodes of 160 go beyond the limit.
+- With planning at every step no state went beyond its limit, in training or on machines never
+  tried; nor did any with the advisor, which goes to the extremes.
 """.splitlines()
 
 TRUSTED = """## How to read it
@@ -71,10 +71,10 @@ TRUSTED = """## How to read it
   38 bad controllers were warned of beforehand, 15 of them with "do not use".
 - **What it does not do.** Trust is withheld from good controllers too: 181 of 800 cart-poles with
   planning at every step, and 36 good ones of all 14 400 are "do not use". The certified upper end
-  is sharp for few columns of Θ; for the chain it is certain and says nothing, because the adversary
-  may play another Θ at each of 29 steps. The likely excess, meant to be passed by 5 % of machines,
-  is passed by 0 to 12 %. The machines of a seed share one
-  estimate, so that it varies much; features that are only nearly right are not in it.
+  is sharp where Θ has few columns; for the chain it is certain and says nothing, because the
+  adversary may play another Θ at each of 29 steps. The likely excess, meant to be exceeded by 5 %
+  of machines, is exceeded by 0 to 12 %. The machines of a seed share one estimate, so it varies a
+  lot; it does not allow for features that are only nearly right.
 """.splitlines()
 
 
@@ -198,9 +198,9 @@ the true expected cost of the controller; the number after it is its upper end o
 cost, in the median, with the set "determinant" (the default, which allows for an agent that chooses
 its inputs) and "regression". *Bad* is a controller that is truly over 5 % above the optimum; *above
 likely* is the share of machines above their likely excess. No threshold was chosen on these fleets.
-One rule was changed after a look at these seeds: that a growing mode counts only if the best
-controller avoids it. Before, 42 good cart-poles fewer were trusted with planning at every step, 123
-with one plan, and no bad one either.
+One rule was changed after looking at these seeds: a growing mode counts only if the best controller
+avoids it. Before, 42 fewer good cart-poles were trusted with planning at every step, 123 fewer with
+one plan, and no bad one either.
 """.splitlines()
 
 

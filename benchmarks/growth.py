@@ -53,17 +53,18 @@ Exponents are least squares on the last three points, log-log: local slopes, not
 
 ![Medians against d, p, H and K](../figures/growth.svg)
 
-No time depends on K. H costs less than in proportion up to 80, and the re-planned step hardly feels
-it. p is mild up to 112, with exponents of about one at most. d is what costs: beyond eight states
-the plans of an episode grow between d² and d³, and at 32 states Optimism and Cautious take about a
-tenth of a second and more, while the re-planned step stays near 1 ms and
-`tell` well below. In the last table, from 16 states on, SampledOptimism (beta 1e4) rejects all
-its samples and plays the estimate, so its times there are those of failing. Missed targets are
-marked below; the clock, 95 % quantiles above all, includes what other processes took.
+No time depends on K. With H, up to 80, times grow less than in proportion, and that of the
+re-planned step hardly at all; with p, up to 112, mildly, with exponents of about one at most. What
+costs is d: beyond eight states the time to plan an episode grows between d² and d³, and at 32
+states Optimism and Cautious take about a tenth of a second and more, while the re-planned step
+stays near 1 ms and `tell` well below. In the last table, from 16 states on, SampledOptimism
+(beta 1e4) rejects all its samples and plays the estimate, so its times there are those of failing.
+Missed targets are marked below; times by the clock, 95 % quantiles above all, include what other
+processes took.
 
 ## At the paper's size
 
-Milliseconds, by the clock and of the processor. The clock is held against the target.
+Milliseconds, by the clock and of processor time. The target is for the clock.
 
 | what | clock: median | 95 % | processor: median | 95 % | target | median within | calls |
 |---|---|---|---|---|---|---|---|

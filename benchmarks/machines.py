@@ -111,7 +111,7 @@ whole process.
 {table}
 Polars takes {read:.2f} s to read the same columns. The fit takes {ours:.1f} times that; that of
 version 0.1 took {theirs:.1f} times. A million machines of one episode each, told to a decoder, take
-{million:.0f} MiB (meant: 2 048).
+{million:.0f} MiB (target: 2 048).
 """
 
 

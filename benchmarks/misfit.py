@@ -227,7 +227,7 @@ built on other seeds than these.
 
 Two of the machines are not what their label says: in how many seeds exactly these two are named,
 and how many good machines were named in all of them. *Swapped* have each other's labels, masses
-that differ by half at least, while every entry of [A - I, B] of every machine is off by 5 % (a
+that differ by at least half, while every entry of [A - I, B] of every machine is off by 5 % (a
 standard deviation) and states are seen as multiples of 0.02. *Context* counts the
 swapped machines whose best-fitting context is within 10 % of the true one: in its mass, and in all
 its values. With entries off by 5 %, the stiffness of one mass on a spring is within 10 % for 87 %

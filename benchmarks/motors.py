@@ -382,11 +382,13 @@ def section(rows: list[dict[str, Any]], delays: list[dict[str, Any]]) -> str:
         "and angle are logged, every 10 ms, by an encoder of 4096 counts; two labels are swapped. "
         "`fit` is told `[outputs]` and nothing else: history and delay are found in the logs, "
         "machines that stand out are set aside (`--robust`). Then controllers for 40 motors never "
-        f"tried, from {START} rad to 0 within a second, against the LQR of each true motor behind "
-        "a Kalman filter that knows it and sees the same sensor. Bad: more than 5 % above that. "
-        "Last, instead of the encoder's steps, white noise of 1 and 5 % of the angle's spread, "
-        f"every 10 and every 50 ms. Logs are {EPISODES} episodes of {STEPS} samples of each motor, "
-        "half as long with a delay; `python benchmarks/motors.py`, seeds from "
+        f"tried bring them from {START} rad to 0 within a second; they are compared with the LQR "
+        "of each true motor behind a Kalman filter that knows it and sees the same sensor. "
+        "Bad: more than 5 % above that. "
+        "The last rows have white noise of 1 and 5 % of the angle's spread instead of the "
+        f"encoder's steps, every 10 and every 50 ms. Logs are {EPISODES} episodes of {STEPS} "
+        "samples of each motor, half as long with a delay; `python benchmarks/motors.py`, "
+        "seeds from "
         f"{min(r['seed'] for r in rows)} on.",
         "",
         "| sensor | seeds | delay found | outputs, samples apart | excess, median | worst | "

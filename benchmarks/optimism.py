@@ -58,8 +58,8 @@ def main() -> None:
     lines += [
         "",
         "That the value is never above the best of 10 000 samples, and the bound never above the",
-        "value, is tested on 40 instances (`tests/planning/test_optimism.py`); of 100 000 samples,",
-        "on 200 instances, it was not either. With one or two",
+        "value, is tested on 40 instances (`tests/planning/test_optimism.py`); with 100 000",
+        "samples, on 200 instances, it held too. With one or two",
         "episodes there are several local minima, and the bound is often the trivial one: every",
         "machine costs at least its start and the noise. The relaxation lets each step have a Θ of",
         "its own, so part of the gap stays however much is learnt.",

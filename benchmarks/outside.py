@@ -3,7 +3,7 @@
 `python benchmarks/outside.py --write` takes some minutes. Fleets are drawn at random: 2 to 6
 states, 1 to 3 inputs, one or two contexts, stable or mildly unstable, whatever noise, horizon and
 weights. Each is then logged and broken in ways in which engineers' fleets are, and 40 machines of
-it are certified and held against the exact cost under the true system. Seeds from 0 on are for
+it are certified and compared with the exact cost under the true system. Seeds from 0 on are for
 development (1300 and 1301 taught that one odd machine in the logs is not to be forgiven, 1400 and
 1401 that controllers tuned to each machine deceive the law); those reported start at 1500.
 """
@@ -284,11 +284,11 @@ INTRODUCTION = """
 # As a tester from outside would
 
 Written by `benchmarks/outside.py`: {fleets} fleets drawn at random (2 to 6 states, 1 to 3 inputs,
-one or two contexts, stable or mildly unstable; noise, horizon and weights whatever they may be),
-{seeds} seeds from {first} on, by turns with rich and with poor logs. 40 machines of 3 episodes
-teach unless the way says otherwise; 40 others are certified, and held against the exact cost under
-the true system, or where inputs fade, saturate or have play, against the optimum of the machine
-without its fault.
+one or two contexts, stable or mildly unstable; noise, horizon and weights as they come),
+{seeds} seeds from {first} on, with rich and with poor logs in turn. 40 machines with 3
+episodes each teach, unless the way says otherwise; 40 others are certified, and compared with the
+exact cost under the true system or, where inputs fade, saturate or have play, with the optimum of
+the machine without its fault.
 
 """
 

@@ -128,9 +128,9 @@ def main() -> None:
 Written by `benchmarks/random_systems.py`, on the problem of *Robust direct data-driven control for
 probabilistic systems* (von Rohr, Likhachev, Trimpe 2025) at σ = 0.09: one static gain, learnt from
 N systems of a population, for {UNSEEN} others; the share of these that it stabilises, over
-{len(seeds)} seeds. A gain was always found. *Theirs* are the results they store, over the share
-of seeds in which their method *found* a controller. Their sampler replaces the covariance that they
-write by the nearest Kronecker product, which is a fifth smaller: ours, from both.
+{len(seeds)} seeds. Ours always found a gain. *Theirs* are the results they store, over the share
+of seeds in which their method *found* a controller. Their sampler replaces the covariance in
+their paper by the nearest Kronecker product, which is a fifth smaller: we show ours with both.
 
 """ + "\n".join(lines)
         write_section("real-fleets", "populations", text)

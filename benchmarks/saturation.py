@@ -95,11 +95,11 @@ def section(found: dict[int, list[list[Row]]]) -> str:
         "",
         f"{SEEDS} fleets of cart-poles each, logged for 30 steps a machine, and machines never "
         "seen whose input is limited to a third of what their gain would use. What clipping adds "
-        f"to the cost, as the certificate says it beforehand, against {RUNS:,} runs of the true "
+        f"to the cost, as the certificate says beforehand, beside {RUNS:,} runs of the true "
         "machine, "
         "clipped and free with the same noise; `python benchmarks/saturation.py`, seeds "
-        f"{FIRST_SEED} to {FIRST_SEED + SEEDS - 1}. *Give or take* is what the certificate says; "
-        "what is missing is what so many machines have not shown.",
+        f"{FIRST_SEED} to {FIRST_SEED + SEEDS - 1}. *Give or take* is what the "
+        "certificate says of its error, which comes from what that many machines have not shown.",
         "",
         "| logged | machine | adds | off by, median | worst | within 10 % of it | give or take, "
         "median | within twice of that | whole cost off by, worst |",

@@ -168,10 +168,10 @@ of `scipy.linalg.solve_discrete_are`, the difference relative to the gain's norm
 """
 APART = """
 Where the two differ by more than 1e-9, {apart} times, or SciPy refuses, {refused} times, few inputs
-hold many modes that grow, and sixteen digits do not suffice: `solve` takes 32. Against 120 digits,
+hold many modes that grow, and sixteen digits are too few: `solve` takes 32. Against 120 digits,
 for {checked} of these, ours are off by {ours:.1g} at most, SciPy's by {theirs:.1g} and
 {their_median:.1g} in the median; {right} of ours are right to 1e-9. The problems are
-well conditioned: one last digit of A and B moves the gain by {nudge:.1g} at most.
+well conditioned: a change in the last digit of A and B moves the gain by {nudge:.1g} at most.
 """
 
 

@@ -1,11 +1,11 @@
 """How honest certificates of constant gains are, on fleets that keep or break the assumptions.
 
 `python benchmarks/stationary_fleets.py` takes some minutes on one core. The fleets, the ways to
-break them and the logs are those of `broken_fleets.py`, but for the fleets with a state that is
-always 1; the task is that of machines that run on and on, with the weights of the first step. The
-truth is the average cost of a step: of the gain by a Lyapunov equation of the machine as it really
-is (delayed input and memory of the noise among the states), of the best controller for whom knows
-that by its Riccati equation, with a stationary Kalman filter where measurements err. Under
+break them and the logs are those of `broken_fleets.py`, except the fleets with a state that is
+always 1; the task is that of machines that run continuously, with the weights of the first step.
+The truth is the average cost of a step: of the gain by a Lyapunov equation of the machine as it
+really is (delayed input and memory of the noise among the states), of the best controller that
+knows this by its Riccati equation, with a stationary Kalman filter where measurements err. Under
 friction and quantisation averages are simulated, and the best is the cheapest of gains tried.
 """
 
@@ -153,12 +153,11 @@ def main() -> None:
 INTRODUCTION = """
 # The same with constant gains
 
-Written by `benchmarks/stationary_fleets.py`: certificates for machines that run on and on, of the
-same fleets, broken in the same ways, but for those with a state that is always 1: {fleets} fleets,
-{seeds} seeds each. Costs are averages of a step; the interval is the one that was searched for. In
-the long run all costs are the noise's, so that errors of measurement and noise that comes in waves
-cost far more than in an episode: a fleet in which the tests find anything of the kind is not
-trusted.
+Written by `benchmarks/stationary_fleets.py`: certificates for machines that run continuously, of
+the same fleets broken in the same ways, except those with a state that is always 1: {fleets}
+fleets, {seeds} seeds each. Costs are averages per step; the interval is the one found by search. In
+the long run noise causes all costs, so errors of measurement and noise that comes in waves cost far
+more than in an episode: a fleet in which the tests find any of this is not trusted.
 
 """
 

@@ -66,12 +66,12 @@ of them that cost over {BAD:.0%} more than the best.
 """
 
 CONCLUSIONS = """
-- No run depends on units, and of what was trusted nothing is bad.
-- With nothing known a levitator was to cost 10 at most in the median and 50 at worst, with no state
-  above 20, and a segway 300, better 100; either with an incumbent 2 at most.
+- No run depends on units, and no machine that was trusted is bad.
+- The targets: with nothing known, a levitator should cost at most 10 in the median and 50 at worst,
+  with no state above 20, and a segway 300, better 100; with an incumbent, either at most 2.
 - Planning at every step, or starting from an incumbent, is what unstable machines need. One plan an
   episode, from nothing, learns too, but the first episodes end at the limit.
-- What a nominal machine is worth depends on how far 30 % lead astray: least on a segway.
+- What a nominal machine is worth depends on how far 30 % leads astray: it is least on a segway.
 """
 
 

@@ -44,8 +44,8 @@ CONCLUSIONS = """## Which wins where
 - On regret, `Cautious` with adapt=step has the lowest median in all six settings, and the lowest
   worst seed in five (not on the parabola with decay 1). Its median total is below what a single
   episode of doing nothing costs.
-- `Cautious` is second. Certainty equivalence costs 1.5 to 25 times as much in the median, and one
-  seed in twenty 10⁶ and more, because a wrong estimate is believed.
+- `Cautious` is second. Certainty equivalence costs 1.5 to 25 times as much in the median, and 10⁶
+  and more on one seed in twenty, because it believes a wrong estimate.
 - True optimism costs eight to thirty-two times what caution costs in the median, mostly in the
   second episode. It keeps exploring: its later episodes cost more than the others'.
 - Thompson sampling and the paper's rule explode first. That teaches Θ best: Thompson sampling
@@ -167,9 +167,9 @@ def main() -> None:
         "*Decay* is how much of its velocity an object keeps in a step. *Regret* is what all",
         "episodes cost above the optimum, in expectation. It is exact, the dither's cost included;",
         "for adapt=step it is the sum of ‖u - K\\*x‖² in the metric R + BᵀP\\*B along what was",
-        "played, of the same mean. One episode of doing nothing costs about 37 on the circle.",
-        "*Control error* is the cost of the estimate's controllers above the optimum, exactly, in",
-        "the mean over 100 unseen masses; medians over seeds. The",
+        "played, which has the same mean. One episode of doing nothing costs about 37 on the",
+        "circle. *Control error* is the exact cost of the estimate's controllers above the",
+        "optimum, in the mean over 100 unseen masses; medians over seeds. The",
         "[strategies](../strategies.md) are described on a page of their own.",
         "",
         *CONCLUSIONS,

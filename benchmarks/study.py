@@ -39,14 +39,14 @@ def kills_section(rows: str) -> str:
     """Its text."""
     return f"""## Kill -9
 
-Written by `benchmarks/study.py kills` (seeds 5 and 6): three clients ask and tell without a
-pause, and at random moments one of them is killed with -9 and another takes its place; every
-third time it is all processes of PostgreSQL, which is then started again. A client whose store is
-gone tells again, under the same key. `answered` is what clients were told is on the disk; `lost`
-is what of that the log does not have, or under another number; `doubled` episodes that it has
-twice; `miscounted` how far the counts of machines are off; `differs` whether the belief is
-another, in any bit, than that of an agent that is told the log from the beginning. A log may have
-more episodes than were answered: a client may die between the two.
+Written by `benchmarks/study.py kills` (seeds 5 and 6): three clients ask and tell without a pause,
+and at random moments one of them is killed with -9 and another takes its place; every third time it
+is all processes of PostgreSQL, which is then started again. A client whose store is gone tells
+again, under the same key. `answered` is what clients were told is on the disk; `lost` is what the
+log does not have of that, or has under another number; `doubled` counts episodes that it has twice;
+`miscounted` is how far the counts of machines are off; `differs` whether the belief differs in any
+bit from that of an agent that is told the log from the beginning. A log may have more episodes than
+were answered: a client may die between the two.
 
 | store | kills | answered | episodes | lost | doubled | gaps | miscounted | differs |
 |---|---|---|---|---|---|---|---|---|
@@ -86,8 +86,8 @@ before. Optuna 5.0 does the same with trials of two numbers, `ask`, two suggesti
 by its RDB storage or its gRPC proxy. Its default sampler learns from what was told, as an ask of
 ours does; the one that draws at random learns nothing. Optuna slows down with every trial, and
 plays fewer for that reason, as the table says. All compute on the same two cores, which other
-work shared, so that times to wait are times to compute; `ours` is how many times as many episodes
-a second we took in the last run before, in the same way.
+work shared, so waiting times are computing times; `ours` is how many times as many episodes a
+second we had in our last run before it, in the same way.
 
 | store | who | episodes | a second | ours | ask | 99 % | tell | 99 % | errors | lost or doubled |
 |---|---|---|---|---|---|---|---|---|---|---|
@@ -108,8 +108,8 @@ Written by `benchmarks/study.py growth`: logs in SQLite written in bulk, with a 
 255 episodes behind, as far as one may be; then a new process opens the study, which folds these,
 asks and tells. Carts of 2 states and 1 input, 20 steps. Machines of one law; a hundred machines
 that are kept apart; or episodes without a label, each another machine, of which the first 256 are
-kept apart. Times are of the processor, because other work shared it; opening is given by the clock
-as well.
+kept apart. Times are processor times, because other work shared the computer; opening is also given
+by the clock.
 
 {table}
 """
@@ -128,8 +128,8 @@ Written by `benchmarks/study.py regret`, seeds {seeds[0]} to {seeds[-1]}: fifty 
 episode each, the same masses in the same order. One after the other, each is told before the next
 asks; an episode behind, each asks while the one before is still out; fifty at once, all ask
 before any tells. Total regret is exact, in idle episodes (what doing nothing costs above the
-optimum); medians over seeds. Then how many times the regret of the first way the second has: of
-the sums over all seeds; and seed by seed, the median, how many are above 1.5, and the largest.
+optimum); medians over seeds. Then the regret of the second way over that of the first: of the
+sums over all seeds and, seed by seed, the median, how many are above 1.5, and the largest.
 
 {table}
 """

@@ -9,10 +9,10 @@ The truth about n machines, of which the model knows the first line at most:
     error         what is seen is x + v, v of these standard deviations
     quantum       what is seen is x, rounded to multiples of this
 
-`paid` is the expected cost of u = K · (what is seen), `best` that of the best controller for whom
-knows this truth and remembers all that was seen: LQR with the delayed input and the noise's memory
-among the states, and LQG where there is measurement error. With friction no such optimum is known:
-there `best` is the cost of gains that were optimised on the machine itself, by simulation.
+`paid` is the expected cost of u = K · (what is seen), `best` that of the best controller that knows
+this truth and remembers all that was seen: LQR with the delayed input and the noise's memory among
+the states, and LQG where there is measurement error. With friction no such optimum is known: there
+`best` is the cost of gains that were optimised on the machine itself, by simulation.
 """
 
 from __future__ import annotations

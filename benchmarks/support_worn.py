@@ -30,8 +30,8 @@ class Worn(Machines):
     dead     inputs below this do nothing, larger ones so much less
     weaker   the actuator gives u / (1 + |u| / this)
     one_way  it gives this share less one way than the other
-    rate     it moves by no more than this in a step
-    most     it gives no more than this, whatever was asked of it and logged
+    rate     it moves by at most this in a step
+    most     it gives at most this, while logs say what was asked of it
     offset   it gives so much more, always
     fading   it loses this share with every step of an episode
     drag     a force against the velocity that an input drives, v |v| of the usual v
@@ -39,8 +39,8 @@ class Worn(Machines):
     lag      dry friction that takes the usual way of a step to build up, of at most this
     speed    an input loses this share at the usual velocity, twice as much at twice that
     growing  noise of deviation this times the state itself, beside the usual one
-    end      sensors show no more than this
-    drift    the zero of every sensor walks by this from step to step
+    end      sensors show at most this
+    drift    the zero of every sensor drifts by this from step to step
     ageing   actuators lose this share from one logged episode to the next; new ones are as new
     """
 

@@ -96,19 +96,19 @@ tighter bound on what was not logged, on seeds 0 to 7. All sizes are parts of wh
 the task. An offset or a dead zone is part of the law where a state is always 1: these fleets are
 left out there.
 
-- Actuators: a play of a tenth, or half, of the usual input; a dead zone of a fifth; no more than
-  the usual input, or twice that, while the logs say what was asked for; no more than half of it
+- Actuators: a play of a tenth, or half, of the usual input; a dead zone of a fifth; at most the
+  usual input, or twice that, while the logs say what was asked for; changes of at most half of it
   from one step to the next; a quarter less at the usual input, and more so beyond; 30 % less one
   way than the other; an offset of a fifth; 2 % less with every step; a tenth less with every logged
   episode, while new machines are as new; 20 % less at the usual speed.
-- Machines: drag, a spring that hardens, and friction that takes a way to build up, of a fifth of
+- Machines: drag, a spring that hardens, and friction that builds up over a distance, of a fifth of
   the usual input at the usual states; noise that grows with the state by a tenth of it; one machine
-  of four, on no label, with inputs of half the strength.
-- Sensors: a zero that walks by half a per cent of the usual state at each step; nothing beyond 1.5
-  times the usual state.
+  in four with inputs of half the strength, which no label tells.
+- Sensors: a zero that drifts by half a per cent of the usual state at each step; nothing shown
+  beyond 1.5 times the usual state.
 
-The excess is over the optimum of the machine without its fault, which none with it reaches: the
-share of bad ones is an upper bound. Where noise grows, it is over the best hedged linear
+The excess is over the optimum of the machine without its fault, which no machine with it reaches:
+the share of bad ones is an upper bound. Where noise grows, it is over the best hedged linear
 controller.
 
 """

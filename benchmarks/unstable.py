@@ -259,7 +259,7 @@ relative to √(P_ii P_jj)) are off by more than 1e-6; the largest errors are of
 {chr(10).join(rows)}
 
 {every["wrong"]} of {every["solved"]:,} solved problems are wrong by more than 1e-6; \
-{every["inaccurate"]:,} could not be had to that, and say `INACCURATE`.
+{every["inaccurate"]:,} could not be computed that precisely, and say `INACCURATE`.
 """
 
 

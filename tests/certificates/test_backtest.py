@@ -116,6 +116,14 @@ def test_what_the_model_misses_counts_at_what_it_may_cost() -> None:
     assert sound.verdict == "trust"
     assert delayed.verdict != "trust"
     assert "input 1 acts late" in delayed.reason
+    # What is kept of the tests has no caller's names in it.
+    names = {"states": ["angle", "rate"], "input_bounds": {"torque": (-np.inf, np.inf)}}
+    named = certify(late, {"inertia": 1.1}, COST, START, **names)
+    assert "torque acts late" in named.reason
+    assert "of the error in rate is" in named.reason
+    again = certify(late, {"inertia": 1.1}, COST, START)
+    assert again.reason == delayed.reason
+    assert again.likely_excess == delayed.likely_excess == named.likely_excess
     assert harmless.verdict == "trust"
     assert harmless.likely_excess > sound.likely_excess
     assert harmless.interval[1] > sound.interval[1]

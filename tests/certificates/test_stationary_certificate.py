@@ -85,7 +85,7 @@ def test_what_has_no_certificate() -> None:
 
 
 def test_a_finding_forbids_trust_in_the_long_run() -> None:
-    found = Finding("memory", 1e-9, 0.01, 1e-9, 0, 1, "state 1 remembers")
+    found = Finding("memory", 1e-9, 0.01, 1e-9, 0, 1, "{0} remembers")
     assert in_the_long_run((found,), COST.over(20)) == in_the_long_run((), COST) == ""
     assert in_the_long_run((found,), COST).startswith("state 1 remembers: ")
     decoder = learnt(20, 30)
@@ -95,6 +95,8 @@ def test_a_finding_forbids_trust_in_the_long_run() -> None:
     one = certify(decoder, {"mass": 2.0}, COST, [0.1, 0.0], draws=20)
     assert one.verdict == "caution"
     assert one.reason.startswith("state 1 remembers")
+    one = certify(decoder, {"mass": 2.0}, COST, [0.1, 0.0], draws=20, states=["angle", "rate"])
+    assert one.reason.startswith("angle remembers")
 
 
 def test_margins_are_where_loops_become_unstable() -> None:

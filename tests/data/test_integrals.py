@@ -116,7 +116,7 @@ def test_a_known_row_that_the_logs_contradict_is_not_trusted(tmp_path):
     paid = clqr.policy_cost(one.policy, truth, task.cost, task.start)
     assert paid > 1.1 * clqr.optimal_cost(truth, task.cost, task.start)
     assert one.verdict != "trust"
-    assert "the known row of state 1 is contradicted" in one.reason
+    assert "the known row of position is contradicted" in one.reason
 
 
 @pytest.mark.parametrize(

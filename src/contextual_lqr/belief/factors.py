@@ -21,8 +21,8 @@ _TRIANGLES = 32  # that are merged at once
 def triangle(*blocks: Float[Array, "_ n"]) -> Float[Array, "n n"]:
     """The square triangular factor of the rows of all blocks, its diagonal not negative.
 
-    Rows of very different size go into Householder's reflections largest first: only then is what
-    small rows say not drowned by the rounding of large ones (states of 1e12 beside states of 1).
+    Rows of very different size go into Householder's reflections largest first: only then does the
+    rounding of large rows not drown what small ones say (states of 1e12 beside states of 1).
     """
     n, count = blocks[0].shape[1], sum(map(len, blocks))
     if n * count <= _SMALL:
@@ -48,7 +48,7 @@ def tall_triangle(
     """The same for many rows, or some of them, given by their columns: by the compiled kernel.
 
     None if that has to be done here: a number is above the limit or not finite, sizes of rows
-    differ much, or there is no such kernel.
+    differ a lot, or there is no such kernel.
     """
     n = len(columns)
     parts: Any = kernels.factor_blocks(columns, chosen, block_rows(n), limit)

@@ -7,7 +7,7 @@ samples,
 
 so that x = [1, w, y, y₋₁, …, y₋ₙ₊₁, u₋₁, …, u₋₍ₖ₊ᵣ₋₁₎] is a state: the row of the next output is
 learnt, every other row shifts what is there by a step, and is known exactly. The regression is the
-one it always was.
+same as ever.
 
 Noise of measurement is in the outputs on both sides, and makes least squares wrong if the history
 is short: then e remembers. It does not if the history is long. The best predictor from outputs, a
@@ -20,8 +20,9 @@ squares on a history that is long enough is least squares on that predictor, wit
 LQR of this state is the filter and the LQR of the machine in one. How long is enough can be told:
 e is white, and a longer history predicts no better.
 
-The noisier a sensor is for its sampling time, the longer. Long histories need not be wide: with a
-spacing above 1, y₋ᵢ and u₋ⱼ are means of the past that fade (`fading.py`), so many samples apart.
+The noisier a sensor is for its sampling time, the longer a history must be. It need not be wide:
+with a spacing above 1, y₋ᵢ and u₋ⱼ are means of the past that fade (`fading.py`), so many samples
+apart.
 """
 
 from __future__ import annotations

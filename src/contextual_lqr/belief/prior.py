@@ -42,7 +42,7 @@ from contextual_lqr.context.variables import sampled_values
 from contextual_lqr.display import Displayed
 from contextual_lqr.errors import ContextError, InputError
 
-_CONTEXTS = 64  # where the law of a nominal machine is held against it
+_CONTEXTS = 64  # where the law of a nominal machine is compared with it
 _SINGULAR = 1e-12  # a part of a variance that is rounding
 
 

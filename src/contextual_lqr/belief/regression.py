@@ -26,7 +26,7 @@ from contextual_lqr.belief.factors import solve_triangle, triangle
 from contextual_lqr.checks import all_finite, as_numbers, frozen, read_only, require
 from contextual_lqr.errors import InputError
 
-NATURAL = 1e-10  # Λ as a part of the mean of z²: all but none, and well above rounding
+NATURAL = 1e-10  # Λ as a part of the mean of z²: next to nothing, but well above rounding
 
 
 @dataclass(frozen=True, eq=False)

@@ -49,6 +49,7 @@ from contextual_lqr.certificates.limits import (
     run_range,
 )
 from contextual_lqr.certificates.margins import over_steps
+from contextual_lqr.certificates.model_tests.finding import numbered
 from contextual_lqr.certificates.model_tests.free_inputs import deceived
 from contextual_lqr.certificates.model_tests.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.certificates.model_tests.untested_law import UNTESTED, untested
@@ -111,7 +112,9 @@ class CertificationTask:
         else:
             require(cost.horizon >= 2, "an episode must have at least two states, and one input")
         require(cost.batch_shape == (), "one cost is for all machines: it must have no batch axes")
-        names = [f"state {i + 1}" for i in range(d)] if states is None else list(states)
+        m = cost.R.shape[-1]
+        usual = numbered(d, m)
+        names = usual[:d] if states is None else list(states)
         require(len(names) == d, f"there are {d} states, but {len(names)} names of states")
         ahead = by_place(forecast, names)
         x, self.preview = previewed(decoder, cost, x, ahead)
@@ -123,11 +126,10 @@ class CertificationTask:
             variances[list(self.preview.states)] = 0.0
             self.reach = self.reach.with_variances(variances)
         self.known = known
-        m = cost.R.shape[-1]
         self.limits = None if input_bounds is None else InputLimits(input_bounds, m)
-        self.delta, self.draws, self.states = delta, as_count("draws", draws), names
-        inputs = None if self.limits is None else self.limits.names
-        self.names = [*names, *(inputs or [f"input {i + 1}" for i in range(m)])]
+        self.delta, self.draws = delta, as_count("draws", draws)
+        inputs = usual[d:] if self.limits is None else self.limits.names
+        self.names = [str(name) for name in (*names, *inputs)]
         self.check = fleet_check(decoder, cost, x, ahead)
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))
@@ -204,7 +206,8 @@ class CertificationTask:
         uncertainty = None
         if hedge:
             uncertainty = record(object.__new__(ModelUncertainty), covariances=hedge * doubt)
-        planned = solve(machines.systems(reach.noise), cost, uncertainty=uncertainty)
+        expected = machines.systems(reach.noise)
+        planned = solve(expected, cost, uncertainty=uncertainty)
         good = np.asarray(planned.solved)
         n = len(G)
         gains = gains_of(planned.policy) if given is None else given
@@ -216,7 +219,7 @@ class CertificationTask:
                 belief[unseen], gains[unseen], cost, x, population, preview=self.preview
             )
         policy = policy_for(cost, gains)
-        predicted = np.asarray(policy_cost(policy, machines.systems(reach.noise), cost, x))
+        predicted = np.asarray(policy_cost(policy, expected, cost, x))
 
         highest = machines.highest(policy, reach.most_noise)
         lowest = machines.lowest(reach.least_noise)
@@ -224,18 +227,18 @@ class CertificationTask:
         if self.bounds and isinstance(policy, LinearPolicy):
             upper, multipliers = upper_bounds(machines, policy, reach.most_noise)
             lower = lower_bounds(machines, reach.least_noise, multipliers)
-        # The bounds hold to rounding; an interval that excludes what was found would puzzle.
+        # The bounds hold to rounding; an interval that excludes what was found would be puzzling.
         upper, lower = np.fmax(upper, highest), np.fmin(lower, lowest)
         upper[np.isnan(upper)] = np.inf
         below, above = self.check.widening
         missed, findings = unmodelled(
-            self.check.findings, machines.systems(reach.noise), gains, cost, x, predicted
+            self.check.findings, expected, gains, cost, x, predicted, self.names
         )
         lower = np.fmin(lower, predicted / np.exp(below)) / (1 + missed)
         upper = np.fmax(upper, predicted * np.exp(above)) * (1 + missed)
         excess, unstable = self._on_draws(belief, policy)
         excess = (excess + missed) * self.check.factor
-        if isinstance(cost, StationaryCost):  # what can be said is said of its search
+        if isinstance(cost, StationaryCost):  # its ends are found by search
             lowest = np.fmin(lowest, predicted / np.exp(below)) / (1 + missed)
             highest = np.fmax(highest, predicted * np.exp(above)) * (1 + missed)
         margins, played = over_steps(machines.centre, gains, cost)
@@ -247,11 +250,11 @@ class CertificationTask:
             beyond.append([unchecked] * n)
         else:
             beyond.append([UNTESTED if one else "" for one in untested(decoder, G) & ~seen])
-        if told := deceived(decoder.population):
+        if told := deceived(decoder.population, self.names):
             beyond.append([told] * n)
         if betrayed := self.check.betrayed:
             beyond.append(["" if one else betrayed for one in seen])
-        if doubt_of_all := in_the_long_run(self.check.findings, cost):
+        if doubt_of_all := in_the_long_run(self.check.findings, cost, self.names):
             beyond.append([doubt_of_all] * n)
         far, added = self._beyond_logged(belief, machines.centre, played, run, seen, excess)
         beyond.append(far)
@@ -306,7 +309,7 @@ class CertificationTask:
         gains: Float[Array, "n steps m d"],
         run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
     ) -> list[Certificate]:
-        """What the limits of inputs cost, if there are any, is counted."""
+        """Count what the limits of inputs cost, if there are any."""
         if self.limits is None or not self.limits.any:
             return certificates
         return [
@@ -336,7 +339,7 @@ class CertificationTask:
         seen: Bool[Array, " n"],
         excess: Float[Array, " n"],
     ) -> tuple[list[str], Float[Array, " n"]]:
-        """What of each run is too far beyond the logs, and what inputs that are may add.
+        """What in each run goes too far beyond the logs, and what inputs that do may add.
 
         A machine with data of its own may still be trusted if that is little.
         """
@@ -356,9 +359,9 @@ class CertificationTask:
         return said, added
 
     def _naming(self, one: Certificate, G: Float[Array, "*steps p y"]) -> Certificate:
-        """What it leans on that the data have hardly moved is said first."""
+        """Say first what it leans on that the data have hardly moved."""
         each = G.reshape(-1, *G.shape[-2:])
-        still = max((hardly_moved(self.decoder, one, self.states) for one in each), key=len)
+        still = max((hardly_moved(self.decoder, one, self.names) for one in each), key=len)
         return replace(one, reason=f"{still}; {one.reason}") if still else one
 
     def _on_draws(
@@ -370,7 +373,7 @@ class CertificationTask:
         for i in range(n):
             drawn = belief[i].draw(self.draws, np.random.default_rng(self.seed))
             own = policy_for(self.cost, gains_of(policy)[i])
-            # Modes are those without the forecast: it pushes, and no one pushes it.
+            # Modes are of the loop without the forecast: it pushes, and nothing pushes it.
             seen = foreseen(drawn, self.preview)
             paid[i] = policy_cost(own, seen, self.cost, self.start)
             best[i] = optimal_cost(seen, self.cost, self.start)

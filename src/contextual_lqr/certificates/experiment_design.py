@@ -6,12 +6,12 @@ with context matrix G ends off by ΔGy, which costs P[h+1] of the next state, on
     Σ_i σ_i² P[h+1]_ii · yᵀGᵀV⁻¹Gy
 
 So the price of ignorance of the machines one cares for is tr(V⁻¹M), with M the sum of all these
-G E[yyᵀ] Gᵀ. A run on another machine makes V + Z of V, Z = Σ_h G E[yyᵀ] Gᵀ, and is worth
+G E[yyᵀ] Gᵀ. A run on another machine adds Z = Σ_h G E[yyᵀ] Gᵀ to V, and is worth
 
     tr(V⁻¹M) - tr((V + Z)⁻¹M) = tr(M̃) - tr((I + Z̃)⁻¹M̃),    M̃ = R⁻ᵀMR⁻¹, Z̃ alike.
 
 Statisticians call the choice of the largest I-optimal: it counts what the controllers depend on,
-and not, as det V does, every direction alike.
+where det V counts every direction alike.
 """
 
 from __future__ import annotations

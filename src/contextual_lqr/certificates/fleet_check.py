@@ -1,8 +1,8 @@
 """What the fleet's own machines say about certificates: how to hedge, how to widen, when to doubt.
 
 A certificate is right if the model is. Two things check that without being asked, on what the
-decoder keeps of each machine: the backtest, which scales claims by what came of such claims on
-machines left out, and tests of misspecification, whose findings are added at what they may cost.
+decoder keeps of each machine: the backtest, which scales claims by how such claims fared on
+machines left out, and tests of misspecification, whose findings count at what they may cost.
 """
 
 from __future__ import annotations

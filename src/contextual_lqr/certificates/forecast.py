@@ -1,4 +1,4 @@
-"""Forecasts of disturbances, as they are given: checked, and made a `Preview` of."""
+"""Forecasts of disturbances as they are given: checked, and turned into a `Preview`."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def previewed(
 def by_place(
     forecast: Forecast | Mapping[str, ArrayLike] | None, names: Sequence[str]
 ) -> dict[int, ArrayLike]:
-    """The forecast by the places of states, also where it is by their names."""
+    """The forecast by the places of states, even if it is given by their names."""
     found: dict[int, ArrayLike] = {}
     require(
         forecast is None or isinstance(forecast, Mapping),

@@ -1,12 +1,12 @@
 """Gains for a context that is known only when the machine runs: a table over contexts.
 
-At the points of a grid over one to three values of the context stand the gains of the machine that
-is there; between them they are interpolated, linearly in each value. How good that is, is measured
+The points of a grid over one to three values of the context hold the gains of the machine that is
+there; between them gains are interpolated, linearly in each value. How good that is, is measured
 where interpolation is worst: in the middle of every cell (a smooth function is missed most there,
-in proportion to the square of the cell). Cells in which the interpolated gains cost too much beside
-the best, on the machine that is expected there, are cut, until there are none. Then the controller
-of each middle, as interpolated, is certified like any other: the worst of these certificates is
-that of the table.
+in proportion to the square of the cell). Cells in which the interpolated gains cost too much more
+than the best, on the machine expected there, are cut until there are none. Then the controller of
+each middle, as interpolated, is certified like any other: the worst of these certificates is that
+of the table.
 """
 
 from __future__ import annotations

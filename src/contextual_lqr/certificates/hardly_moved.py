@@ -13,7 +13,7 @@ from contextual_lqr.belief.decoder import Decoder
 _LEFT = 0.25  # of the prior's variance: half its deviation
 
 
-def hardly_moved(decoder: Decoder, G: Float[Array, "p y"], states: Sequence[str]) -> str:
+def hardly_moved(decoder: Decoder, G: Float[Array, "p y"], names: Sequence[str]) -> str:
     """Those of which most of the prior's variance is left in every row of [A, B], in words.
 
     Column l of a machine's [A, B] has the variance (GᵀC_rG)_ll before data, C_r being the prior's
@@ -28,6 +28,5 @@ def hardly_moved(decoder: Decoder, G: Float[Array, "p y"], states: Sequence[str]
     left = np.einsum("rll->rl", belief.covariances)
     unknown = before > 0
     still = unknown.any(0) & ((left > _LEFT * before) | ~unknown).all(0)
-    inputs = [f"input {j + 1}" for j in range(G.shape[1] - len(states))]
-    names = [name for name, one in zip([*states, *inputs], still, strict=True) if one]
-    return f"the data hardly excite {', '.join(names)}" if names else ""
+    found = [name for name, one in zip(names, still, strict=True) if one]
+    return f"the data hardly excite {', '.join(found)}" if found else ""

@@ -1,4 +1,4 @@
-"""How much a constant gain leaves room for, and how quickly its loop settles.
+"""How much error a constant gain leaves room for, and how quickly its loop settles.
 
 With u = K x and the closed loop F = A + BK, an error that multiplies input i by a factor f, real or
 complex, meets the sensitivity S_i(z) = 1 + K_i (zI - F)⁻¹ B_i. The disk margin (Seiler, Packard,

@@ -6,8 +6,8 @@ without limits, and clipped. What clipping adds, as a part of what the run costs
 taken over all runs, and at the 95 % quantile of the draws; the worse of the two counts in the
 verdict like any other excess.
 
-How well that is known is harder to see: few runs of a draw differ by their noise more than machines
-do. So two neighbouring draws i, j are played with the same noise, which cancels in
+How well that is known is harder to see: with few runs a draw, noise makes more difference than
+machines do. So two neighbouring draws i, j are played with the same noise, which cancels in
 
     E (share_i - share_j)² = 2 σ²        σ² is the variance of what clipping adds to the machine
 """
@@ -114,7 +114,7 @@ def compared(
     Neighbouring draws were played with the same noise.
     """
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        # Draws on which no limit is met add nothing, also if their runs explode.
+        # Draws on which no limit is met add nothing, even if their runs explode.
         added = np.where(clipped.any(-1), clipped_cost - paid, 0.0)
         shares = np.where(clipped.any((0, 2)), added.mean(0) / np.abs(paid).mean(0), 0.0)
         whole = float(added.mean() / np.abs(paid).mean()) if clipped.any() else 0.0

@@ -3,10 +3,10 @@
 The transition over the episode is Φ = Π (A + B K_h). Its spectral radius is what a deviation of the
 state is multiplied by in the long run if episode follows episode; unlike a norm it does not depend
 on units. A coordinate that stays constant has a mode of 1, and is no instability. Nor is it one if
-the best controller lets a mode grow: the last gains of an episode are small, so that a pole which
-falls quickly begins to fall before the end. So the mode is held against that of the best.
+the best controller lets a mode grow: the last gains of an episode are small, so a pole which falls
+quickly begins to fall before the end. So the mode is compared with that of the best controller.
 
-A constant gain runs on and on: its loop grows unless every mode of A + B K is below 1.
+A constant gain runs for ever: its loop grows unless every mode of A + B K is below 1.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def largest_modes(
     are constant, or those of each step.
     """
     modes = np.zeros(len(A))
-    # A norm is never below the spectral radius: most need no more than it.
+    # A norm is never below the spectral radius: for most, it is enough.
     some = np.flatnonzero(~(_norms(A, B, gains) <= above**2))
     if not len(some):
         return modes

@@ -1,4 +1,4 @@
-"""What it buys to let inputs cost less: the state's part of the cost against the inputs'.
+"""What is gained if inputs cost less: the state's part of the cost against the inputs'.
 
 For each factor f the controller is the best for (Q, f R); its two parts are counted with the
 weights of the task, √E[xᵀQx] and √E[uᵀRu] of a step, on the machine as it is estimated and on
@@ -73,7 +73,7 @@ def tradeoff(
 
 
 def _parts(policy: Policy, system: LinearSystem, cost: Cost, start: Array) -> Float[Array, 2 * n]:
-    """The root mean squares of a step that states and inputs cost."""
+    """What states and inputs cost in a step, as root mean squares."""
     if isinstance(cost, QuadraticCost):
         parts = (cost.Q, np.zeros_like(cost.R)), (np.zeros_like(cost.Q), cost.R)
         J = [policy_cost(policy, system, QuadraticCost(*part), start) for part in parts]

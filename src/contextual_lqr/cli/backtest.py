@@ -68,7 +68,8 @@ def backtest(
         usual = float(np.median(store.counts))
         own = sorted({max(round(usual / share), 1) for share in _SHARES})
     found = run(fitted.decoder, described.cost, described.start, own_steps=own)
-    findings = [one.sentence for one in findings_of(fitted.decoder, described.cost)]
+    names = (*described.state_names, *described.input_names)
+    findings = [one.said(names) for one in findings_of(fitted.decoder, described.cost)]
     return _written(found, findings, output, as_json)
 
 

@@ -59,7 +59,9 @@ def design_many(
     task = with_measured(task, measured or {})
     if not fitted.decoder.rows:
         raise InputError("the fleet has learnt from no log yet: fit one first")
-    limits = None if task.runs_to_a_set_point and cost is None else task.input_bounds
+    limits = task.input_bounds
+    if task.runs_to_a_set_point and cost is None:  # `_held` counts them: here they are but names
+        limits = dict.fromkeys(limits, (-np.inf, np.inf))
     found = certify_many(
         fitted.decoder,
         contexts,

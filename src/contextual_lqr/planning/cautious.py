@@ -190,7 +190,7 @@ class Cautious:
         belief, cost, x = problem.machine, problem.cost, problem.start
         d, steps = cost.state_size, cost.horizon - 1
         S, left = _inverse(belief.prediction_gram[d:, d:]), 1.0
-        if problem.later is not None:  # what it is worth to know shrinks as what is unknown does
+        if problem.later is not None:  # what is worth knowing shrinks as what is unknown does
             Y = problem.later.prediction_gram[d:, d:]
             S, left = _inverse(Y), min(float(np.trace(Y @ S)) / len(Y), 1.0)
         ramp = 1 / np.arange(steps, 0, -1.0)
@@ -238,7 +238,7 @@ class Cautious:
         u, size = least_regret(cost, x, draws, S, *shares)
         told, unknown = problem.decoder.rows, len(problem.decoder.estimate[0])
         # The draws say nothing of this machine, or will not before the episode ends: a dither in
-        # proportion to the regret would grow with the states that it makes, to no avail.
+        # proportion to the regret would grow with the states it causes, to no avail.
         if not told or size == np.inf or told + cost.horizon - 1 < unknown:
             size = min(size, self.step_probe**2)
         if self.state_limit is None:

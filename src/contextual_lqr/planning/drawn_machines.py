@@ -1,9 +1,9 @@
 """Machines drawn from a belief, as they are weighed against one another: with 16 digits.
 
 While little is known of a machine, its draws are wild; of many states, so unstable that 16 digits
-lose most of theirs. To look how many takes three times as long as to solve them, and to have 32
-takes fifty times as long. A plan, to be good on nearly all draws, needs neither. A cost that is
-lost to rounding shows where it falls below what any machine must cost: it is infinite.
+lose most of theirs. To find out how many takes three times as long as to solve them, and computing
+with 32 fifty times. A plan that is good on nearly all draws needs neither. A cost that is lost to
+rounding shows where it falls below what any machine must cost: it is then infinite.
 """
 
 from __future__ import annotations

@@ -12,9 +12,9 @@ from contextual_lqr.lqr.problem import QuadraticCost
 def natural_scales(
     cost: QuadraticCost, start: Float[Array, " d"], noise_level: Float[Array, " d"]
 ) -> Float[Array, " y"]:
-    """The sizes at which each state and input alone costs as much, a step, as the start does.
+    """The sizes at which each state and input alone costs as much per step as the start does.
 
-    With noise, the start costs as much as an episode's noise at least. A state that costs nothing,
+    With noise, the start costs at least as much as an episode's noise. A state that costs nothing,
     and every one where nothing costs anything, is as many times its noise as the others are or,
     without noise, as large as it starts.
     """

@@ -4,16 +4,16 @@ A `GivenRegion` is a box. A `FoundRegion` comes of what was played. Its rows [z 
 the size of x and x' into shells, each with a triangular factor of its own: the first holds what is
 within the natural sizes of the task, every other reaches twice as far as the one inside it. From
 the inside outwards, a shell and all beyond it are left out if with its rows the law, Θ₊, no longer
-fits the n rows inside. With Θ fitted to these alone, s² what it leaves of each coordinate (but the
-declared noise at least), and p unknowns, a constant among them: a machine that rests a little
-beside 0 is off by that much everywhere, which rows from near by show best and far out do not bend.
+fits the n rows inside. With Θ fitted to these alone, s² what it leaves of each coordinate (at least
+the declared noise), and p unknowns, a constant among them: a machine that rests a little beside 0
+is off by that much everywhere, which rows from near by show best and far out do not bend.
 
     extra = Σ (x' - Θ₊z)² - Σ (x' - Θz)²           over the rows inside
     P(F(p, n - p) > extra / (p s²)) < 1e-6         it is not chance
     extra > 0.05² Σ (x' - x)²                      it matters: features are seldom exact
 
 The first is Mallows' trade as well: what the shell's rows would save is about p s². All is found
-anew with every episode, so that a shell may come back.
+anew with every episode, so a shell may come back.
 """
 
 from __future__ import annotations

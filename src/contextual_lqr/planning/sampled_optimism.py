@@ -79,8 +79,8 @@ def accepted(
 ) -> Array:
     """The costs, infinite where they cannot be believed or the paper's bound ‖P_h‖ ≤ c_q is broken.
 
-    Of wild models, with values of 1e25, the cost from one start may be lost to rounding; it shows
-    when it falls below what any machine must cost.
+    For wild models, with values of 1e25, the cost from one start may be lost to rounding; that
+    shows when it falls below what any machine must cost.
     """
     costs = np.where(costs < (1 - 1e-9) * problem.floor, np.inf, costs)
     if value_bound is None:

@@ -113,7 +113,10 @@ class Seen:
     def certificates(self, contexts: Sequence[Any], labels: Any = None) -> list[Certificate]:
         """Of these machines; without proven intervals."""
         self.require_rows()
-        options: Any = {"bounds": False, "input_bounds": self.input_bounds}
+        none = np.full(len(self.names.inputs), np.inf)
+        ends = zip(*(self.input_bounds or (-none, none)), strict=True)
+        limits = dict(zip(self.names.inputs, ends, strict=True))
+        options: Any = {"bounds": False, "input_bounds": limits}
         options |= {"states": self.names.states, "machine": labels, "beta": "regression"}
         return certify_many(self.decoder, contexts, self.cost, self.start, **options)
 

@@ -56,6 +56,7 @@ def logged(
 def test_what_was_tuned_to_each_machine_deceives_the_law() -> None:
     decoder = logged(0.2, 0.05, tuned=True)
     assert "tuned to each of them" in deceived(decoder.population)
+    assert "input" not in deceived(decoder.population, ["x", "y", "left", "right"]).split(":")[0]
     one = certify(decoder, {"c": 0.0}, COST, START, bounds=False)
     assert one.verdict != "trust"
 

@@ -20,6 +20,7 @@ from contextual_lqr.certificates.model_tests.misspecification import (
 from contextual_lqr.errors import InputError
 
 D, M_INPUTS = 2, 1
+NAMES = ["place", "speed", "valve"]
 LAW = np.array([[1.0, 0.2, 0.0], [-0.2, 0.9, 0.2]])  # and how it changes with the context:
 SLOPE = np.array([[0.0, 0.0, 0.0], [-0.1, 0.05, 0.1]])
 GAIN = np.array([[-0.5, -0.8]])
@@ -292,11 +293,10 @@ def test_nothing_comes_of_nothing() -> None:
 @pytest.mark.parametrize("count", [3, 20])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_late_input_is_named(seed: int, count: int) -> None:
-    fleet = machines(np.random.default_rng(seed), count, late=True)
-    found = findings(fleet, states=["place", "speed"], inputs=["valve"])
+    found = findings(machines(np.random.default_rng(seed), count, late=True))
     late = next(f for f in found if f.kind == "late input")
     assert late.regressor == D
-    assert late.sentence.startswith("valve acts late")
+    assert late.said(NAMES).startswith("valve acts late")
     assert late.p_value < 1e-6
     assert late.effect > 0.5
 
@@ -319,9 +319,9 @@ def test_errors_of_measurement_are_found(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_friction_is_named(seed: int) -> None:
     fleet = machines(np.random.default_rng(seed), 20, friction=0.3)
-    found = next(f for f in findings(fleet, states=["place", "speed"]) if f.kind == "nonlinear")
+    found = next(f for f in findings(fleet) if f.kind == "nonlinear")
     assert (found.state, found.regressor) == (1, 1)
-    assert "that of speed" in found.sentence
+    assert "that of speed" in found.said(NAMES)
 
 
 @pytest.mark.parametrize(
@@ -336,10 +336,10 @@ def test_what_actuators_do_is_named(
     fault: dict[str, float], regressor: int | None, power: int, words: str
 ) -> None:
     fleet = machines(np.random.default_rng(0), 20, **fault)  # type: ignore[arg-type]
-    found = findings(fleet, states=["place", "speed"], inputs=["valve"])
+    found = findings(fleet)
     one = next(f for f in found if f.kind == "nonlinear")
     assert (one.state, one.regressor, one.power) == (1, regressor, power)
-    assert words in one.sentence
+    assert words in one.said(NAMES)
     assert one.found
     if regressor is not None:
         values = np.concatenate([m.rows[:, regressor] for m in fleet])
@@ -361,11 +361,11 @@ def test_what_an_actuator_does_instead_is_named_and_bounded(
 ) -> None:
     """One coefficient, whatever each machine's B; what fades does so from more than its mean."""
     fleet = machines(np.random.default_rng(seed), 20, **fault)  # type: ignore[arg-type]
-    found = findings(fleet, inputs=["valve"])
+    found = findings(fleet)
     one = next(f for f in found if f.kind == "actuator")
     assert one.found
     assert (one.way, one.regressor) == (way, D)
-    assert one.sentence.startswith(words)
+    assert one.said(NAMES).startswith(words)
     assert 0.9 * rate < one.limit < 1.9 * rate
 
 
@@ -373,9 +373,9 @@ def test_what_an_actuator_does_instead_is_named_and_bounded(
 def test_an_actuator_that_ends_is_found_by_the_few_steps_that_meet_it(seed: int) -> None:
     """One in two hundred. What is said of the largest input is at least what it lost."""
     fleet = machines(np.random.default_rng(seed), 300, most=2.0)
-    one = next(f for f in findings(fleet, inputs=["valve"]) if f.kind == "actuator")
+    one = next(f for f in findings(fleet) if f.kind == "actuator")
     assert one.found
-    assert one.sentence == "valve is nonlinear where it is largest, as when actuators saturate"
+    assert one.said(NAMES) == "valve is nonlinear where it is largest, as when actuators saturate"
     largest = max(np.abs(m.rows[:, D]).max() for m in fleet)
     assert largest - 2 < one.limit * largest**5 < largest
 
@@ -383,10 +383,10 @@ def test_an_actuator_that_ends_is_found_by_the_few_steps_that_meet_it(seed: int)
 @pytest.mark.parametrize("count", [3, 20, 200])
 def test_machines_that_differ_are_found_and_nothing_else(count: int) -> None:
     fleet = machines(np.random.default_rng(5), count, variation=0.1)
-    found = findings(fleet, states=["place", "speed"])
+    found = findings(fleet)
     assert [f.kind for f in found] == ["machines differ"]
     assert found[0].effect > 2
-    assert found[0].sentence.startswith(f"machines differ in {['place', 'speed'][found[0].state]}")
+    assert found[0].said(NAMES).startswith(f"machines differ in {NAMES[found[0].state]} by more")
 
 
 def test_one_odd_machine_among_many_is_not_the_fleet() -> None:
@@ -410,9 +410,9 @@ def test_a_known_row_is_held_against_the_data() -> None:
     fleet = machines(np.random.default_rng(8), noise=np.array([0.01, 0.05]))
     right, wrong = np.concatenate((LAW[0], SLOPE[0])), np.array([1.0, 0.21, 0, 0, 0, 0])
     assert findings(fleet, known={0: right}) == []
-    (found,) = findings(fleet, known={0: wrong}, states=["place", "speed"])
+    (found,) = findings(fleet, known={0: wrong})
     assert (found.kind, found.state) == ("known row", 0)
-    assert found.sentence.startswith("the known row of place is contradicted")
+    assert found.said(NAMES).startswith("the known row of place is contradicted")
 
 
 def test_few_machines_contradict_a_known_row_too() -> None:

@@ -51,7 +51,7 @@ def least_quadratic(T: Array, g: Array, H: Array, barrier: float) -> Array:
 
 
 def _solve_definite(curve: Array, slope: Array) -> Array:
-    """curve⁻¹ slope, by Cholesky; by least squares where the curve is no more than semidefinite."""
+    """curve⁻¹ slope, by Cholesky; by least squares where the curve is only semidefinite."""
     size = np.sqrt(np.maximum(np.diagonal(curve), 0.0))
     if (size > 0).all():
         factor, failed = dpotrf(curve / size[:, None] / size, lower=1)

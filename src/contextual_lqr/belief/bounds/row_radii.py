@@ -5,14 +5,14 @@
     determinant   s_i = √λ c_i + σ_i √(2 (log d + ½ log(det V / λᵖ) + log 1/δ))
     regression    s_i = √λ c_i + σ_i √(p F),   F the 1 - δ/d quantile of Fisher's F(p, ν)
 
-The first is the step of the paper's proof before the rows are summed (`DeterminantBeta` adds
-their squares up); it holds for inputs chosen in any way. The second is the ellipsoid of linear
-regression, exact for Gaussian noise if the inputs do not answer to it, and nearly so in long logs.
-Rows of Θ that are known do not move, and do not count among the d.
-About a prior, V_i of each row holds its covariance in place of λ, and the ratio of determinants is
-that of `shrinkage.py`; the first term is the χ² limit of the prior's own deviation, for half of δ.
-c_i bounds ‖Θ_i‖: twice the norm of its estimate. σ_i is the noise of a coordinate, if it is
-estimated with its χ² limits: half of δ is spent on them.
+The first is the step of the paper's proof before the rows are summed (`DeterminantBeta` adds their
+squares up); it holds for inputs chosen in any way. The second is the ellipsoid of linear
+regression, exact for Gaussian noise if the inputs do not respond to it, and nearly so in long logs.
+Rows of Θ that are known do not move, and do not count among the d. About a prior, V_i of each row
+holds its covariance in place of λ, and the ratio of determinants is that of `shrinkage.py`; the
+first term is the χ² limit of the prior's own deviation, for half of δ. c_i bounds ‖Θ_i‖: twice the
+norm of its estimate. σ_i is the noise of a coordinate, if it is estimated with its χ² limits: half
+of δ is spent on them.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _about_prior(found: Shrunk, beta: str, delta: float, most: float) -> Float[A
 
 
 def _exceeded(p: Any, degrees: Any, delta: float) -> Any:
-    """What Fisher's F(p, degrees) exceeds with probability δ, a small one too: 1/F is an F too."""
+    """What Fisher's F(p, degrees) exceeds with probability δ, however small: 1/F is an F too."""
     return 1 / fdtri(degrees, p, delta)
 
 

@@ -91,7 +91,7 @@ def _text_hash(text: str) -> int:
 def row_hashes(columns: Sequence[Array]) -> UInt64[Array, " n"]:
     """A hash of each row of a table, its columns of numbers or of hashes, in their order.
 
-    A hundred times quicker than digests of rows one by one, for those who do not want to deceive.
+    A hundred times quicker than digests of rows one by one; it is no defence against deceit.
     """
     return kernels.row_hashes(columns)
 

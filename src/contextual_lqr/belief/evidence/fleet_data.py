@@ -296,9 +296,9 @@ class FleetData(PooledRows, Locked):
 
         If rows are `chosen`, by their places, the others are as if they were not there; `contexts`
         then is a mapping from names to arrays. Whoever gives `digests` of what the rows are of has
-        seen to it that it is new, or may be learnt again. `changing` says that the context of a
+        made sure that it is new, or may be learnt again. `changing` says that the context of a
         machine changes from row to row: its rows, or without labels those that follow on each
-        other, are then those of one machine nevertheless.
+        other, are then still those of one machine.
         """
         context_map, sizes = self.context_map, (len(states), len(inputs))
         if (context_map.states, context_map.inputs) != sizes:

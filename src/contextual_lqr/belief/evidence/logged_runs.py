@@ -1,7 +1,7 @@
-"""Runs of machines that are not linear, as they were logged: what predictions are held against.
+"""Runs of machines that are not linear, as they were logged: what predictions are compared with.
 
-What a decoder learns from rows needs no order. How errors grow over many steps does, so that some
-runs are kept beside it: of each machine a few, and of many machines the first.
+What a decoder learns from rows needs no order. How errors grow over many steps does, so some runs
+are kept as well: a few of each machine and, of many machines, those of the first.
 """
 
 from __future__ import annotations

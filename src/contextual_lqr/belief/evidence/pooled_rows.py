@@ -20,7 +20,7 @@ _LARGEST = 1e150  # whose square is a number
 class PooledRows:
     """All rows of a fleet as one regression, beside its machines, if these are kept apart.
 
-    Rows of logs wait in the factors of their machines: to pool these is quicker than to reduce the
+    Rows of logs wait in the factors of their machines: pooling these is quicker than reducing the
     rows twice.
     """
 
@@ -51,8 +51,8 @@ class PooledRows:
     def _regression(self) -> Regression | None:
         """The regression on all rows, if there are any.
 
-        Rows of logs wait in the factors of their machines until someone asks for it: to pool these
-        is quicker than to reduce the rows twice.
+        Rows of logs wait in the factors of their machines until someone asks for it: pooling these
+        is quicker than reducing the rows twice.
         """
         if self._waiting and self._machines is not None:
             data, rows = self._machines.pooled(self.context_map)

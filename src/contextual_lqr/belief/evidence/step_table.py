@@ -158,7 +158,7 @@ class StepTable:
 
 
 def machine_hashes(labels: UInt64[Array, " n"], keys: Array) -> UInt64[Array, " n"]:
-    """Of machines, by hashes of their labels and their contexts: the same in whatever process."""
+    """Of machines, by hashes of their labels and their contexts: the same in every process."""
     values = keys.reshape(len(keys), -1) if keys.size else keys[:0]
     return row_hashes([labels, *values.T])
 

@@ -1,8 +1,9 @@
 """What machines have shown whose context changes during an episode: a triangular factor each.
 
-While the context of a machine stays, z = G y, and its rows [y, x'] say all (`machine_store.py`).
-Where G changes from row to row, they do not: x' = Θ z + E y + w, E the machine's own deviation from
-the law, needs the rows [z, y, x']. Reduced by QR they are as good as all of them,
+While the context of a machine stays, z = G y, and its rows [y, x'] say everything
+(`machine_store.py`). Where G changes from row to row, they do not: x' = Θ z + E y + w, E the
+machine's own deviation from the law, needs the rows [z, y, x']. Reduced by QR they are as good as
+all of them,
 
     [ X  R  F ]     X (q, p), R (q, y), F (q, d), q = p + y        f = X θ_r + R e_r + noise
     [ 0  0  · ]     what least squares leaves over: rss

@@ -20,8 +20,8 @@ stated, P for row r of a machine, says how far machines may be off: less κ (log
 is largest at S = P, and S = 0 in what is known.
 
 Machines with a wrong label must not spoil S and θ. A Student distribution of e_i, its degrees
-estimated, is fitted first; w_i is 1 for machines that it can explain, and nearly 0 for others. The
-Student fit itself is not what we return: where deviations are skewed (heating of houses is), its
+estimated, is fitted first; w_i is 1 for machines that it can explain, and nearly 0 for others. We
+do not return the Student fit itself: where deviations are skewed (as in the heating of houses), its
 mean and spread are those of the typical machine, and a controller must mind the others too.
 
 Where one law for all machines is not rejected against a law for each of them (an exact F test),
@@ -49,7 +49,7 @@ from contextual_lqr.belief.machines.student_tails import heaviness, spectra, stu
 from contextual_lqr.belief.prior import Prior
 from contextual_lqr.checks import require
 
-_MACHINES = 1000  # of which S is estimated; more would not change it by what matters
+_MACHINES = 1000  # of which S is estimated; more would not change it enough to matter
 _LEVEL = 0.01  # of the test of S = 0
 _PASSES = 60
 _TOLERANCE = 1e-8  # of a step, squared, in standard errors

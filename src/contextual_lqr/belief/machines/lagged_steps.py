@@ -2,9 +2,9 @@
 
 y⁻ is y of the step before or, at the start of an episode, of the step itself, as if the machine had
 stood there: 0 would be a jump, and tell more than all other steps. t = 0, 1, … is the number of the
-step in its episode, and u what of y comes after the states. What functions of y explain that are
-not linear, in any units, or that age or turn with the input, no law does. u⁵ is next to nothing but
-at the largest inputs: it is what tells where an actuator ends.
+step in its episode, and u what of y comes after the states. Columns that are not linear in y, in
+any units, that age, or that turn with the input, explain what no law does. u⁵ is next to nothing
+but at the largest inputs: it tells where an actuator ends.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Packed triangles, one a machine, in blocks: they grow without being moved, and in no more room.
+"""Packed triangles, one a machine, in blocks: they grow without being moved or taking more room.
 
-A copy shares the blocks, as does who takes them over from another; whoever writes into a shared
-block first makes a copy of it. So the parts of a million machines are joined in the memory of all
-of them once.
+A copy shares the blocks, as does whoever takes them over from another; whoever writes into a shared
+block first copies it. So joining the parts of a million machines takes the memory of all of them
+only once.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PackedTriangles:
         return found
 
     def written(self, at: Int[Array, " k"], ends: Int64[Array, " k"]) -> Iterator[Written]:
-        """Block by block, those at places that rise, to take rows in: each up to its end."""
+        """Block by block, those at ascending places, to take rows in: each up to its end."""
         for i, some, within in self._grouped(at):
             assert isinstance(some, slice), "places must rise"
             first = int(ends[some.start - 1]) if some.start else 0
@@ -91,7 +91,7 @@ class PackedTriangles:
             self._writable(i)[within] = triangles[some]
 
     def merge(self, at: Int[Array, " k"], others: Float[Array, "k numbers"], size: int) -> None:
-        """Take the rows of other triangles, of `size` columns, into those at places that rise."""
+        """Take the rows of other triangles, of `size` columns, into those at ascending places."""
         together = max(1, _MERGED // size**2)
         for k in range(0, len(at), together):
             some, n, first = slice(k, k + together), len(at[k : k + together]), 0

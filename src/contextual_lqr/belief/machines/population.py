@@ -81,10 +81,10 @@ class Population:
         rows = np.full((d, p), np.nan)
         for r, row in known.items():
             rows[r] = row
-        # The prior of S_r is worth less than the machines: as much would let S_r grow for ever.
+        # The prior of S_r is worth less than the machines: if as much, S_r would grow for ever.
         prior = min(1.0, max((N - p / y) / 2, 0.1))
         # A row that is given is the same for all machines. Whether data contradict it is tested in
-        # certificates/model_tests/; to estimate how would be to learn it after all.
+        # certificates/model_tests/; estimating how would be learning it.
         skip = np.isin(np.arange(d), list(known))
         found = estimate_deviations(
             factors,

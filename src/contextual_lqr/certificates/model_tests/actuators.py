@@ -15,10 +15,10 @@ with f one of
     fifths   u⁵             it ends: next to nothing but at the largest inputs
 
 A single unknown for each input and f, whatever the masses of the machines: this finds what tests of
-each state cannot, and what it does not find it bounds: γ and its deviation, from eight machines on
-the larger of that by all rows and that by the spread of machines, are an upper limit of |γ| with
-95 %. That is counted even where nothing is found (faulty_runs.py). Inputs that act late have tests
-of their own: a step before may be part of the law, as in a history.
+each state cannot, and bounds what it does not find. |γ| plus a multiple of its deviation (from
+eight machines on, the larger of that by all rows and that by the spread of machines) is an upper
+limit of |γ| at 95 %, which counts even where nothing is found (faulty_runs.py). Inputs that act
+late have tests of their own: a step before may be part of the law, as in a history.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from numpy import ndarray as Array
 from scipy.special import fdtrc, stdtrit
 
 from contextual_lqr.certificates.model_tests.explained import ROBUST_FROM, blocks
-from contextual_lqr.certificates.model_tests.finding import CURVED, Finding, Names
+from contextual_lqr.certificates.model_tests.finding import CURVED, Finding, at
 
 WAYS = ("signs", "squares", "sizes", "offset", "steps", "turns", "fifths")
 _LIMIT = 0.975  # of Student's t: |γ| is below with 95 %
@@ -46,7 +46,6 @@ def actuators(
     deviations: Float[Array, "n d"],
     without: Callable[[Array], Array],
     free: float,
-    names: Names,
 ) -> Iterator[Finding]:
     """What each f explains for each input.
 
@@ -84,7 +83,7 @@ def actuators(
             rate, limit = gamma * unit, (abs(gamma) + quantile * np.sqrt(variance)) * unit
             p_value = min(p_value * len(WAYS) * m, 1.0)
             said, most = ("", abs(rate)) if p_value <= CURVED else (_NOT_EXCLUDED, limit)
-            sentence = said + _SENTENCES[way].format(names.inputs[j], most)
+            sentence = said + _SENTENCES[way].format(at(d + j), most)
             state = int(np.square(C).sum((0, 1)).argmax())
             effect = gamma**2 * length / total
             one = Finding("actuator", p_value, effect, 0.0, state, d + j, sentence)

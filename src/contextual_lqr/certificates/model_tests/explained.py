@@ -22,7 +22,7 @@ CURVES = ("signs", "squares", "sizes", "steps")  # beyond Y, as `lagged_rows` ha
 
 ROBUST_FROM, TRIMMED = 8, 0.05  # from so many machines on, this part of them is left out
 
-SAME = 1e-5  # fitted laws that differ by no more than this are one: they amplify rounding
+SAME = 1e-5  # fitted laws that differ by at most this are one: they amplify rounding
 
 _DEPENDENT = 1e-9  # a column less than this part of itself away from the others is one of them
 EXACT = 1e-10  # residuals below this part of the states are rounding

@@ -5,11 +5,12 @@ run x̄, ū is then off by z, v with
 
     z_{t+1} = (A + B K) z_t + B_j γ f(ū_j),  z_0 = 0,  v = K z
 
-which costs Σ zᵀQz + vᵀRv + 2zᵀNv, and twice what z, v have in common with the run: the part that
-is in step with it. A fault that was found costs both; one that is merely not excluded costs the
-former, of the second order, since a run may as well be cheaper by the latter. Where noise drives
-the run, ū is a root mean square, with the sign of the mean. An actuator that ends gives no less
-than nothing: γ u⁵, which grows so fast beyond the logs, counts as u at most.
+which costs Σ zᵀQz + vᵀRv + 2zᵀNv, and twice what z, v have in common with the run: the part that is
+in step with it. A fault that was found costs both; one that is merely not excluded costs the
+former, of the second order, since the latter may just as well make a run cheaper. Where noise
+drives the run, ū is a root mean square, with the sign of the mean. An
+actuator that ends gives no less than nothing: γ u⁵, which grows so fast beyond the logs, counts as
+u at most.
 """
 
 from __future__ import annotations

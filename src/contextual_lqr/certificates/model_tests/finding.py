@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Kind = Literal[
     "correlated errors",
@@ -36,6 +37,9 @@ class Finding:
 
     Of an "actuator", `way` is what it does instead (actuators.py), to the input at the place
     `regressor`, and `limit` how much of that the logs do not exclude.
+
+    In `sentence` states and inputs are places in [x; u], as `at` writes them: what they are called
+    is for those who ask, and `said` fills it in.
     """
 
     kind: Kind
@@ -58,15 +62,16 @@ class Finding:
         """Whether it is more than a doubt."""
         return self.p_value <= (CURVED if self.kind in ("nonlinear", "actuator") else LEVEL)
 
+    def said(self, names: Sequence[str]) -> str:
+        """The sentence, with these names of all states and inputs."""
+        return self.sentence.format(*names)
 
-class Names(NamedTuple):
-    """What the sentences call states and inputs."""
 
-    states: tuple[str, ...]
-    inputs: tuple[str, ...]
+def at(place: int) -> str:
+    """The state or input at a place of [x; u], in a sentence."""
+    return f"{{{place}}}"
 
-    @classmethod
-    def numbered(cls, d: int, m: int) -> Names:
-        """By their numbers."""
-        states = tuple(f"state {i + 1}" for i in range(d))
-        return cls(states, tuple(f"input {j + 1}" for j in range(m)))
+
+def numbered(d: int, m: int) -> list[str]:
+    """What d states and m inputs are called if they have no names."""
+    return [f"state {i + 1}" for i in range(d)] + [f"input {j + 1}" for j in range(m)]

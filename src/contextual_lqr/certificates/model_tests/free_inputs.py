@@ -18,6 +18,7 @@ machine: K_i = (R_xx⁻¹ R_xu)ᵀ, but for what a line in the features of the c
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -28,6 +29,7 @@ from scipy.special import stdtr
 from contextual_lqr.belief.machines.machine_rows import MachineFactors
 from contextual_lqr.belief.machines.population import Population
 from contextual_lqr.certificates.model_tests.explained import EXACT
+from contextual_lqr.certificates.model_tests.finding import numbered
 
 LEVEL = 0.001
 _MATTERS = 0.1  # of an input's strength: the cost of less is below what is trusted
@@ -47,8 +49,11 @@ class _Strengths(NamedTuple):
     deviation: Float[Array, " m"]
 
 
-def deceived(population: Population | None) -> str:
-    """Which input acts differently where it is free, or may, in words; "" if none does."""
+def deceived(population: Population | None, names: Sequence[str] | None = None) -> str:
+    """Which input acts differently where it is free, or may, in words; "" if none does.
+
+    `names` are those of all states and inputs.
+    """
     if population is None or population.given or len(population.factors) < _FEWEST:
         return ""
     places = np.linspace(0, len(population.factors) - 1, _MACHINES).astype(int)
@@ -57,18 +62,20 @@ def deceived(population: Population | None) -> str:
     if found is None:
         return ""
     gamma, deviation = found
+    d, m = some.F.shape[2], len(gamma)
+    inputs = (numbered(d, m) if names is None else names)[d:]
     p_values = 2 * stdtr(len(some) - len(gamma), -np.abs(gamma) / deviation)
     told = (p_values <= LEVEL / len(gamma)) & (np.abs(gamma) > _MATTERS)
     if told.any():
         j = int(np.argmin(np.where(told, p_values, np.inf)))
         return (
-            f"where it does not follow the states, input {j + 1} acts {1 + gamma[j]:.2g} times as "
+            f"where it does not follow the states, {inputs[j]} acts {1 + gamma[j]:.2g} times as "
             f"strongly as the law says: {_ASKED}"
         )
     unsure = np.abs(gamma) + 2 * deviation
     if (unsure > _OPEN).any() and _feedback_differs(some):
         return (
-            f"the part of input {int(np.argmax(unsure)) + 1} that does not follow the states "
+            f"the part of {inputs[int(np.argmax(unsure))]} that does not follow the states "
             f"hardly shows how it acts: {_ASKED}"
         )
     return ""

@@ -28,7 +28,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.certificates.model_tests.explained import CURVES, Explained, blocks
-from contextual_lqr.certificates.model_tests.finding import Finding, Names
+from contextual_lqr.certificates.model_tests.finding import Finding, at
 from contextual_lqr.certificates.model_tests.shared_coefficients import Shared, root_mean_squares
 
 PRIOR = 5.0  # rows that the noise of all counts for in that of one
@@ -50,7 +50,7 @@ class Usual(NamedTuple):
         return cls(sizes, by_step / np.where(sizes > 0, sizes, 1.0))
 
 
-def linearity(found: Explained, names: Names, usual: Usual) -> Iterator[Finding]:
+def linearity(found: Explained, usual: Usual) -> Iterator[Finding]:
     """What the tests find."""
     d, y = found.z.shape[-1], len(usual.sizes)
     for curve, some in zip(CURVES, blocks(y, d)[2:-3], strict=True):
@@ -59,7 +59,7 @@ def linearity(found: Explained, names: Names, usual: Usual) -> Iterator[Finding]
         for r in noisy:
             if (shared := _tested(columns, found, r)) is not None:
                 p_value = min(float(shared.p_values[0]) * len(noisy), 1.0)
-                yield curved(curve, p_value, shared, r, 0, names, usual)
+                yield curved(curve, p_value, shared, r, 0, usual)
 
 
 def _tested(columns: Array, found: Explained, r: int) -> Shared | None:
@@ -76,20 +76,18 @@ def _tested(columns: Array, found: Explained, r: int) -> Shared | None:
     return None if shared is None else shared._replace(size=shared.size * np.sqrt(noise))
 
 
-def curved(
-    curve: str, p_value: float, shared: Shared, r: int, place: int, names: Names, usual: Usual
-) -> Finding:
+def curved(curve: str, p_value: float, shared: Shared, r: int, place: int, usual: Usual) -> Finding:
     """What one of the tests finds about state r, which stands at a place among those tested."""
-    all_of = (*names.states, *names.inputs)
+    y = len(usual.sizes)
     best, effect = int(shared.alone[:, place].argmax()), float(shared.share[place])
     by = f"an offset explains {effect:.0%}"
-    if best < len(all_of):
-        by = f"{_OF.get(curve, curve)}, above all that of {all_of[best]}, explain {effect:.0%}"
-    sentence = f"nonlinear, {_AS[curve]}: {by} of the error in {names.states[r]}"
+    if best < y:
+        by = f"{_OF.get(curve, curve)}, above all that of {at(best)}, explain {effect:.0%}"
+    sentence = f"nonlinear, {_AS[curve]}: {by} of the error in {at(r)}"
     p_value = min(len(CURVES) * p_value, 1.0)
     power = {"squares": 2, "sizes": 1, "steps": 1}.get(curve, 0)
     one = Finding("nonlinear", p_value, effect, float(shared.size[place]), r, None, sentence)
-    if best == len(all_of):
+    if best == y:
         return one
     pace = float(usual.steps[best]) if curve == "steps" else 0.0
     return replace(one, regressor=best, power=power, usual=float(usual.sizes[best]), pace=pace)

@@ -39,7 +39,7 @@ four tests of linearity. A column in other units is the same column: no test dep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -61,7 +61,7 @@ from contextual_lqr.certificates.model_tests.explained import (
     in_units,
     p_values,
 )
-from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Names
+from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, at
 from contextual_lqr.certificates.model_tests.linearity import Usual, linearity
 from contextual_lqr.certificates.model_tests.shared_coefficients import (
     by_state,
@@ -78,15 +78,13 @@ def misspecification(
     d: int,
     *,
     known: Mapping[int, ArrayLike] | None = None,
-    states: Sequence[str] | None = None,
-    inputs: Sequence[str] | None = None,
     level: float = LEVEL,
 ) -> list[Finding]:
     """What the pooled tests find at this level, the most significant first.
 
     For each machine its factor T (of the rows that `MachineStore` keeps; any R of a QR), how many
     rows went into it, and its context matrix G; d is the number of states. `known` are the rows of
-    Θ that were given; names are for the sentences.
+    Θ that were given.
     """
     n, k, _ = factors.shape
     y = matrices.shape[-1]
@@ -101,15 +99,13 @@ def misspecification(
     given = {i: np.asarray(row, float) / size[i - d] for i, row in (known or {}).items()}
     law = Law.fitted(T, G, d)
     found = explained(T, np.asarray(counts), law.M)
-    numbered = Names.numbered(d, y - d)
-    names = Names(tuple(states or numbered.states), tuple(inputs or numbered.inputs))
     findings = [
-        *_whiteness(found, names),
-        *_omission(found, names),
-        *linearity(found, names, Usual.of(factors, counts, y, d)),
-        *_actuators(T, size, found, law, names),
-        *_one_law(found, law, names),
-        *(_known_row(i, given[i], T, G, found, law, names) for i in sorted(given)),
+        *_whiteness(found),
+        *_omission(found),
+        *linearity(found, Usual.of(factors, counts, y, d)),
+        *_actuators(T, size, found, law),
+        *_one_law(found, law),
+        *(_known_row(i, given[i], T, G, found, law) for i in sorted(given)),
     ]
     findings = [replace(f, size=f.size * size[f.state - d]) for f in findings if f.p_value <= level]
     return sorted(findings, key=lambda f: f.p_value)
@@ -124,13 +120,13 @@ def _share(part: Array, q: Array, found: Explained, r: int) -> tuple[float, floa
     return effect_of(part.sum(), float(q.sum()), left, free)
 
 
-def _whiteness(found: Explained, names: Names) -> Iterator[Finding]:
+def _whiteness(found: Explained) -> Iterator[Finding]:
     left, free = found.left - found.lag, found.free[:, None] - found.lag_rank
     _, p = p_values(found.lag, found.lag_rank, left, free)
     for r, p_value in by_state(p, ~found.exact):
         effect, size = _share(found.lag[:, r], found.lag_rank[:, r], found, r)
         sentence = (
-            f"successive errors are correlated: {effect:.0%} of the error in {names.states[r]} "
+            f"successive errors are correlated: {effect:.0%} of the error in {at(r)} "
             "could be predicted from the previous error"
         )
         yield Finding("correlated errors", p_value, effect, size, r, None, sentence)
@@ -144,8 +140,8 @@ def _added(more: Addition, found: Explained) -> Iterator[tuple[int, float, float
         yield r, p_value, *_share(more.all[:, r], more.rank, found, r)
 
 
-def _omission(found: Explained, names: Names) -> Iterator[Finding]:
-    before, d = found.before, len(names.states)
+def _omission(found: Explained) -> Iterator[Finding]:
+    before, d = found.before, found.z.shape[-1]
     for r, p_value, effect, size in _added(before, found):
         # Which column of the previous step explains most alone, and does it more than the error?
         best, most = before.best(r)
@@ -153,31 +149,30 @@ def _omission(found: Explained, names: Names) -> Iterator[Finding]:
         if best >= d and most > by_error:
             effect, _ = _share(before.single[:, best, r], before.single_rank[:, best], found, r)
             sentence = (
-                f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in "
-                f"{names.states[r]} is explained by its value a step earlier"
+                f"{at(best)} acts late: {effect:.0%} of the error in "
+                f"{at(r)} is explained by its value a step earlier"
             )
             yield Finding("late input", p_value, effect, size, r, best, sentence)
             continue
         sentence = (
-            f"the previous step explains {effect:.0%} of the error in {names.states[r]}: a state "
+            f"the previous step explains {effect:.0%} of the error in {at(r)}: a state "
             "is missing, or measured with error"
         )
         late = before.nearly_as_good(r, slice(d, None))
         yield Finding("memory", p_value, effect, size, r, best, sentence, late)
 
 
-def _actuators(T: Array, size: Array, found: Explained, law: Law, names: Names) -> list[Finding]:
-    d = len(names.states)
+def _actuators(T: Array, size: Array, found: Explained, law: Law) -> list[Finding]:
+    d = found.z.shape[-1]
     free = np.where((found.left > 0).any(1), found.free, 0)  # of those that say anything
     noise = found.left.sum(0) / max(int(free.sum()), 1) * ~found.exact
     # The same for all machines: by its own noise one whose actuator fails would count for less.
     deviations = np.sqrt(noise) * (free > 0)[:, None]
     rest = partial(apart, found.Q)
-    B = law.M[..., d:]
-    return list(actuators(T, size, B, found.z, deviations, rest, float(free.sum()), names))
+    return list(actuators(T, size, law.M[..., d:], found.z, deviations, rest, float(free.sum())))
 
 
-def _one_law(found: Explained, law: Law, names: Names) -> Iterator[Finding]:
+def _one_law(found: Explained, law: Law) -> Iterator[Finding]:
     # Θ was fitted to these: its unknowns are taken from all machines alike.
     total = found.rank.sum()
     ranks = found.rank[:, None] * max(1 - law.rank / max(total, 1), 0.0)
@@ -189,16 +184,14 @@ def _one_law(found: Explained, law: Law, names: Names) -> Iterator[Finding]:
     F = np.where(found.exact, np.where(differs, np.inf, 1.0), F)
     for r, p_value in by_state(p, ~found.exact | differs):
         by = "" if not np.isfinite(F[r]) else f", {F[r]:.2g} times what noise alone would do"
-        sentence = f"machines differ in {names.states[r]} by more than their contexts explain{by}"
+        sentence = f"machines differ in {at(r)} by more than their contexts explain{by}"
         size = float(np.sqrt(found.deviation[:, r].sum() / max(found.rows.sum(), 1)))
         yield Finding("machines differ", p_value, float(F[r]), size, r, None, sentence)
 
 
-def _known_row(
-    r: int, row: Array, T: Array, G: Array, found: Explained, law: Law, names: Names
-) -> Finding:
+def _known_row(r: int, row: Array, T: Array, G: Array, found: Explained, law: Law) -> Finding:
     y = G.shape[-1]
-    Y, after = T[..., :y], T[..., r - len(names.states)]
+    Y, after = T[..., :y], T[..., r - law.M.shape[1]]
     given, fitted = (after - np.einsum("nij,nj->ni", Y, M) for M in (row @ G, law.M[:, r]))
     off, least = (given**2).sum(), (fitted**2).sum()
     gain = max(off - least, 0.0)
@@ -214,7 +207,7 @@ def _known_row(
     effect = gain / off if off > 0 else 0.0
     size = float(np.sqrt(gain / max(found.rows.sum(), 1)))
     sentence = (
-        f"the known row of {names.states[r]} is contradicted: a fitted one would explain "
+        f"the known row of {at(r)} is contradicted: a fitted one would explain "
         f"{effect:.0%} of the error that it leaves"
     )
     return Finding("known row", p_value, float(effect), size, r, None, sentence)

@@ -8,7 +8,7 @@ from numpy import ndarray as Array
 
 from contextual_lqr.certificates.model_tests.actuators import actuators
 from contextual_lqr.certificates.model_tests.explained import CURVES, EXACT, Law, blocks, in_units
-from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Kind, Names
+from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Kind, at
 from contextual_lqr.certificates.model_tests.linearity import Usual, curved
 from contextual_lqr.certificates.model_tests.shared_coefficients import Shared, by_state, span
 
@@ -34,7 +34,6 @@ def of_one_law(
     rows = np.linalg.qr(rows / np.where(size > 0, size, 1.0), mode="r") * size
     _, before, *curves, _, _, _ = (slice(s.start + p - y, s.stop + p - y) for s in blocks(y, d))
     law, X = rows[:, :p], rows[:, -d:]
-    names = Names.numbered(d, y - d)
     usual, found = Usual.of(factors, counts, y, d), []
     for test, some in (("memory", before), *zip(CURVES, curves, strict=True)):
         shared = Shared.of(law, rows[:, some], X, int(counts.sum()))
@@ -42,15 +41,15 @@ def of_one_law(
             continue
         for r, p_value in by_state(shared.p_values, shared.noisy):
             if test == "memory":
-                found.append(_memory(p_value, shared, r, names))
+                found.append(_memory(p_value, shared, r, d))
             else:
-                found.append(curved(test, p_value, shared, r, r, names, usual))
-    found += _actuators(factors, counts, matrices, names)
+                found.append(curved(test, p_value, shared, r, r, usual))
+    found += _actuators(factors, counts, matrices, d)
     return sorted((one for one in found if one.p_value <= level), key=lambda one: one.p_value)
 
 
-def _actuators(factors: Array, counts: Array, matrices: Array, names: Names) -> list[Finding]:
-    d, y = len(names.states), matrices.shape[-1]
+def _actuators(factors: Array, counts: Array, matrices: Array, d: int) -> list[Finding]:
+    y = matrices.shape[-1]
     T, G, size = in_units(factors, matrices)
     law = Law.fitted(T, G, d)
     (n, k, _), Z = T.shape, T[..., :y] @ G.swapaxes(1, 2)
@@ -67,24 +66,24 @@ def _actuators(factors: Array, counts: Array, matrices: Array, names: Names) -> 
     noisy = left > EXACT**2 * np.square(T[..., -d:]).sum((0, 1))
     deviations = np.sqrt(left * noisy / max(free, 1))
     deviations = np.broadcast_to(deviations, (n, d)) * (counts > 0)[:, None]
-    return list(actuators(T, size, law.M[..., d:], z, deviations, rest, free, names))
+    return list(actuators(T, size, law.M[..., d:], z, deviations, rest, free))
 
 
-def _memory(p_value: float, shared: Shared, r: int, names: Names) -> Finding:
+def _memory(p_value: float, shared: Shared, r: int, d: int) -> Finding:
     """What the previous step explains of state r."""
-    d, state, alone = len(names.states), names.states[r], shared.alone[:, r]
+    alone = shared.alone[:, r]
     best, effect = int(alone.argmax()), float(shared.share[r])
     kind: Kind = "memory"
     late = None
     if best >= d and alone[best] > 0.5:
         kind = "late input"
         sentence = (
-            f"{names.inputs[best - d]} acts late: {effect:.0%} of the error in {state} "
+            f"{at(best)} acts late: {effect:.0%} of the error in {at(r)} "
             "is explained by its value a step earlier"
         )
     else:
         sentence = (
-            f"the previous step explains {effect:.0%} of the error in {state}: errors are "
+            f"the previous step explains {effect:.0%} of the error in {at(r)}: errors are "
             "correlated, or a state is missing or measured with error"
         )
         also = d + int(alone[d:].argmax())

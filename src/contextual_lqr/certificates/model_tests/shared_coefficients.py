@@ -104,7 +104,7 @@ def mean_is_zero(scores: Float[Array, "n q"]) -> float:
 
 
 def by_state(p: Array, among: Array) -> Iterator[tuple[int, float]]:
-    """Each state that is tested, and its p-value as one of so many."""
+    """Each state that is tested, and its p-value, by Bonferroni's rule."""
     for r in np.flatnonzero(among).tolist():
         yield r, min(float(p[r] * among.sum()), 1.0)
 

@@ -8,17 +8,17 @@ a policy that knew of it would gain. With A_c = A + B K the loop of ours,
 
 or, for a constant gain, the cost of a step once z stands still at (I - A_c)⁻¹ e.
 
-Rows may be too few to find what the step before does: for an episode that counts from a level of
+Rows may be too few to find what the step before does, so for an episode that counts from a level of
 10 % on. Where inputs act more strongly than in the logs, so does what is wrong with them: s is that
 many times as large.
 
 What is not linear grows with the run: s is what it is where the expected run is farthest out. What
-changes within an episode is as large as at the end of the task, be the logs longer or shorter. And
-it may be in step with the run, so that its costs add up as lengths do, (√J + √c)² - J for the c
-above and the predicted J.
+changes within an episode counts at its size at the end of the task, whether logs are longer or
+shorter. And it may be in step with the run, so that its costs add up as lengths do, (√J + √c)² - J
+for the c above and the predicted J.
 
-An input that acts late may make a loop unstable that was not, which no small push shows: there the
-cost is also held against that with the whole input a step late.
+An input that acts late may make a stable loop unstable, which no small push shows: the cost is then
+also compared with that with the whole input a step late.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from numpy import ndarray as Array
 from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.model_tests.faulty_runs import faulty_runs
-from contextual_lqr.certificates.model_tests.finding import DOUBT, Finding
+from contextual_lqr.certificates.model_tests.finding import DOUBT, Finding, numbered
 from contextual_lqr.certificates.model_tests.misspecification import misspecification
 from contextual_lqr.certificates.model_tests.one_law import of_one_law
 from contextual_lqr.checks import altered
@@ -112,26 +112,31 @@ def unmodelled(
     cost: Cost,
     start: Float[Array, " d"],
     predicted: Float[Array, " n"],
+    names: Sequence[str] | None = None,
 ) -> tuple[Float[Array, " n"], list[str]]:
     """What the findings may cost n machines under their gains; the most telling, in words.
+
+    `names` are those of all states and inputs, for the words.
 
     As a part of the predicted cost. Several tests may find one thing: of those about a state, or
     about an input, the worst counts; and the larger of what all states and all inputs come to.
     """
+    m, d = gains.shape[-2:]
+    names = numbered(d, m) if names is None else names
     if isinstance(cost, StationaryCost):  # what is not found says nothing of the long run
         findings = [one for one in findings if one.found]
     faults = [one for one in findings if one.kind == "actuator"]
     findings = [one for one in findings if one.kind != "actuator"]
-    by_tests, said = _of_tests(findings, system, gains, cost, start, predicted)
+    by_tests, said = _of_tests(findings, system, gains, cost, start, predicted, names)
     if not faults or isinstance(cost, StationaryCost):
         return by_tests, said
     costs = faulty_runs(faults, system, gains, cost, start) / np.abs(predicted)
-    worst = np.zeros((cost.R.shape[-1], len(gains)))  # of each input
+    worst = np.zeros((m, len(gains)))  # of each input
     for one, each in zip(faults, costs, strict=True):
         assert one.regressor is not None  # the place of an input
-        j = one.regressor - len(start)
+        j = one.regressor - d
         worst[j] = np.fmax(worst[j], each)
-    total, named = worst.sum(0), _most_telling(faults, costs)
+    total, named = worst.sum(0), _most_telling(faults, costs, names)
     # A fault of an actuator that is found says more than what it looks like in a state.
     sure = (costs * np.array([[one.found] for one in faults])).max(0) > COSTLY
     for i in np.flatnonzero((total > by_tests) | sure).tolist():
@@ -146,6 +151,7 @@ def _of_tests(
     cost: Cost,
     start: Float[Array, " d"],
     predicted: Float[Array, " n"],
+    names: Sequence[str],
 ) -> tuple[Float[Array, " n"], list[str]]:
     """The same of findings about states."""
     if not findings:
@@ -172,14 +178,16 @@ def _of_tests(
     for one, each in zip(findings, costs, strict=True):
         by_state[one.state] = np.fmax(by_state[one.state], each)
     total = sum(by_state.values(), np.zeros(len(gains)))
-    return total, _most_telling(findings, costs)
+    return total, _most_telling(findings, costs, names)
 
 
-def _most_telling(findings: Sequence[Finding], costs: Float[Array, "k n"]) -> list[str]:
+def _most_telling(
+    findings: Sequence[Finding], costs: Float[Array, "k n"], names: Sequence[str]
+) -> list[str]:
     """Of what is costly, that which explains most; else the costliest."""
     effects = np.array([[one.effect] for one in findings])
     order = np.where(costs > COSTLY, 1 + effects, costs)
-    return [findings[i].sentence for i in order.argmax(0).tolist()]
+    return [findings[i].said(names) for i in order.argmax(0).tolist()]
 
 
 def _larger(
@@ -215,7 +223,9 @@ def _larger(
     return found
 
 
-def in_the_long_run(findings: Sequence[Finding], cost: Cost) -> str:
+def in_the_long_run(
+    findings: Sequence[Finding], cost: Cost, names: Sequence[str] | None = None
+) -> str:
     """What forbids to trust a constant gain, in words: whatever the tests have found.
 
     In the long run all costs are the noise's, and small motions are all there is. If errors are of
@@ -226,7 +236,8 @@ def in_the_long_run(findings: Sequence[Finding], cost: Cost) -> str:
     found = [one for one in findings if one.found]
     if not found or not isinstance(cost, StationaryCost):
         return ""
-    return f"{found[0].sentence}: what that costs in the long run is unknown"
+    names = numbered(cost.state_size, cost.input_size) if names is None else names
+    return f"{found[0].said(names)}: what that costs in the long run is unknown"
 
 
 def late_cost(

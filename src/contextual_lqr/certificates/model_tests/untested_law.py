@@ -1,4 +1,4 @@
-"""Whether any machine could have contradicted the law: as few as it has features obey any law.
+"""Whether any machine could have contradicted the law: as few as it has features fit any law.
 
 Of each row of its [A, B], machine i has told rank R_i numbers, and the law [A, B] = Θ G spends
 rank [R_1 G_1ᵀ; R_2 G_2ᵀ; ...] on those of all machines. What is left over is what can show that

@@ -1,18 +1,18 @@
 """How far to widen what is believed of machines that are not linear: as far as their runs ask for.
 
 Each machine is left out in turn (without labels, each run is one). The others' belief predicts its
-logged runs from logged states, 1, 2, 4, ... steps ahead, no more than the path has, by draws of Θ
-and of the noise, whose median is m and whose root mean square about it is s:
+logged runs from logged states, 1, 2, 4, ... steps ahead, at most as many as the path has, by draws
+of Θ and of the noise, whose median is m and whose root mean square about it is s:
 
     score of a prediction   |x - m| / (1.96 s)
     score of a machine      the 95 % quantile over its predictions: 1 if they are as claimed
 
-Machines are exchangeable, so that a new one has a score above the k-th smallest of n with a
-probability of at most 1 - k / (n + 1). With k = ⌈0.95 (n + 1)⌉, or the largest score if machines
-are too few to show 95 %, draws of Θ and of the noise are stretched by it if it is more than 1.
+Machines are exchangeable, so a new one has a score above the k-th smallest of n with a probability
+of at most 1 - k / (n + 1). With k = ⌈0.95 (n + 1)⌉, or the largest score if machines are too few to
+show 95 %, draws of Θ and of the noise are stretched by it if it is more than 1.
 
-Of a machine with runs of its own the same, but that each of its runs is left out in turn, and the
-others of that machine are not.
+For a machine with runs of its own it is the same, except that each of its runs is left out in turn,
+and its other runs are kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How far to trust a planned path: by roll-outs on draws of the posterior. Nothing here is proven.
 
-Draws are stretched as far as a backtest asks for: as the errors of predictions of machines left out
+Draws are stretched as a backtest asks: as much as the errors of predictions of machines left out
 exceed what was claimed (`path_calibration.py`).
 
 The policy about the path is played on machines drawn from what is believed, with noise, which
@@ -35,8 +35,8 @@ from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning.paths.path_roll_out import FARTHEST, play_draws
 from contextual_lqr.planning.paths.trajectory import TrajectorySolution, solve_trajectory
 
-# Of a log's own rows the largest leverage is several times their average, so that these are wider
-# than those of a whole machine.
+# The largest leverage of a log's own rows is several times their average, so these are wider than
+# those of a whole machine.
 _INSIDE, _EDGE = 10.0, 30.0
 _LOST = 0.5  # a run that costs this share more than the best of its machine has failed
 _COMPARED = 64  # draws whose best path is searched for, from the planned one

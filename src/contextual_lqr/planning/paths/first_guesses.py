@@ -2,8 +2,8 @@
 
 A cost that is paid all along the way has valleys in which a machine swings for ever. So a first
 guess is found in two easier parts: a path that need only be at the target after some of the steps,
-by one side or by the other where the target is an angle, almost whatever that costs; and one that
-begins at the target, and stays. The search with the whole cost begins from the one after the other.
+from one side or the other where the target is an angle, at almost any cost; and one that begins at
+the target, and stays. The search with the whole cost begins from the one after the other.
 """
 
 from __future__ import annotations
