@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
@@ -415,11 +416,34 @@ def test_the_tree_is_the_same_for_any_number_of_threads() -> None:
     assert in_tree(_leaf, _joined, [5], 1, lambda *_: None) == "5"
 
 
+def test_a_result_is_merged_before_the_next_job_and_held_no_longer() -> None:
+    alive = weakref.WeakSet[set[int]]()
+    most = []
+
+    class Kept(set[int]):
+        __hash__ = object.__hash__
+
+    def work(job: int) -> tuple[Kept, None]:
+        most.append(len(alive))
+        alive.add(kept := Kept([job]))
+        return kept, None
+
+    def merge(several: Iterable[Kept]) -> Kept:
+        alive.add(total := Kept())
+        for one in several:
+            total |= one
+            del one
+        return total
+
+    assert in_tree(work, merge, range(70), 1, lambda *_: None) == set(range(70))
+    assert max(most) == 3  # what is merged so far, on each of three levels
+
+
 def _leaf(job: int) -> tuple[str, int]:
     return str(job), 2 * job
 
 
-def _joined(several: list[str]) -> str:
+def _joined(several: Iterable[str]) -> str:
     return f"({', '.join(several)})"
 
 

@@ -10,7 +10,7 @@ is known, and the rest is learnt; an old copy, which ends earlier, is known as w
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -114,10 +114,11 @@ class Learning:
             learnt.tail = held
         return learnt, reader.bad or []
 
-    def merge(self, several: Sequence[Learnt]) -> Learnt:
+    def merge(self, several: Iterable[Learnt]) -> Learnt:
         """What successive parts teach together; those that repeat others are read again."""
-        total = self._copy(several[0])
-        for one in several[1:]:
+        several = iter(several)
+        total = self._copy(next(several))
+        for one in several:
             both = total.decoder.evidence.overlap(one.decoder.evidence)
             both = both or total.begun.overlap(one.begun) or total.seen.overlaps(one.seen)
             if both and not self.allow_repeats:
@@ -137,6 +138,7 @@ class Learning:
                 self._learn_whole(total, total.tail + one.head)
             if not one.through:
                 total.tail, total.through = one.tail, False
+            del one  # the next may be read only now
         return total
 
     def finish(self, learnt: Learnt) -> None:
@@ -168,7 +170,7 @@ class Learning:
         known.merge(others.decoder.evidence)
         seen.merge(others.seen)
         beside = replace(self, known=known, seen=seen, keep_bad=False)
-        return beside.merge([beside.part(part)[0] for part in parts])
+        return beside.merge(beside.part(part)[0] for part in parts)
 
     def _close(self, learnt: Learnt, held: Held, number: int) -> None:
         if number:

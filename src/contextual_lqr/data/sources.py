@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 BATCH = 1 << 16  # rows of a frame
 PART = 1 << 22  # rows of a part, of large logs twice; a multiple of Polars's row groups, 2¹⁸
 _AHEAD = 3  # frames
+_DECODED = 1 << 19  # rows of a Parquet file at once, a multiple of BATCH
 _MINARI = "minari:"
 
 
@@ -120,14 +121,24 @@ class Piece:
                 rows = table.select(wanted)
                 if sort:
                     rows = sorted_rows(rows, wanted, source.name, layout)
-                if self.start or self.stop is not None:
-                    stop = self.stop
-                    rows = rows.slice(self.start, None if stop is None else stop - self.start)
-                yield from rows.collect_batches(chunk_size=BATCH)
+                for some in self._slices(rows, whole=sort or source.kind != "parquet"):
+                    yield from some.collect_batches(chunk_size=BATCH)
         except pl.exceptions.NoDataError:
             return
         except (pl.exceptions.PolarsError, OSError) as error:
             raise InputError(f"cannot read {source.name}: {_first_line(error)}") from None
+
+    def _slices(self, rows: pl.LazyFrame, *, whole: bool) -> Iterator[pl.LazyFrame]:
+        """Our rows, as a whole or few at a time: Polars decodes all that is asked for ahead of us.
+
+        Our own batches are the same.
+        """
+        start, stop = self.start, self.stop
+        if whole or stop is None:
+            yield rows.slice(start, None if stop is None else stop - start)
+            return
+        for first in range(start, stop, _DECODED):
+            yield rows.slice(first, min(_DECODED, stop - first))
 
     def _of(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Only our rows of the frames of the whole log."""

@@ -202,7 +202,7 @@ def find_keys(known: Array, table: Array, wanted: Array) -> Array:
 def enter_keys(known: Array, table: Array, places: Array) -> None:
     """Enter known keys, those at some places, in a hash table; of equal ones the first is found.
 
-    A slot of the table has the place of a key, or -1; there are more of them than keys, 2ᵏ.
+    A slot of the table has the place of a key, or -1; there are more than keys entered, 2ᵏ.
     """
     native.enter_keys(known, table, places)
 

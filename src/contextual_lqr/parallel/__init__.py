@@ -11,10 +11,10 @@ import os
 import signal
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
+from itertools import count, islice
 from typing import TypeVar
 
 from contextual_lqr import kernels
@@ -83,7 +83,7 @@ def in_parallel(
 
 def in_tree(
     work: Callable[[Job], tuple[Kept, Sent]],
-    merge: Callable[[list[Kept]], Kept],
+    merge: Callable[[Iterable[Kept]], Kept],
     jobs: Sequence[Job],
     workers: Workers,
     taken: Callable[[int, Sent], None],
@@ -92,26 +92,22 @@ def in_tree(
 
     `work` returns what is merged, which on a cluster stays there, and what is sent here: `taken`
     gets that with the number of the job, as jobs finish. Local workers are threads of this process:
-    work that reads and factors large arrays leaves Python free for others.
+    work that reads and factors large arrays leaves Python free for others. There, what is merged
+    comes one by one, as jobs finish, so that little is held.
     """
     if isinstance(workers, str):
         return tree_on_cluster(work, merge, jobs, workers, taken)
     results = map(work, jobs) if workers == 1 else _in_threads(work, jobs, workers)
-    sizes = [len(jobs)]  # how many there are on each level
-    while sizes[-1] > 1:
-        sizes.append(-(-sizes[-1] // FAN))
-    waiting: dict[tuple[int, int], Kept] = {}
-    for place, (kept, sent) in enumerate(results):
-        taken(place, sent)
-        waiting[0, place] = kept
-        for level, size in enumerate(sizes[:-1]):
-            first = place - place % FAN
-            group = [(level, i) for i in range(first, min(first + FAN, size))]
-            if not all(one in waiting for one in group):
-                break
-            place //= FAN
-            waiting[level + 1, place] = merge([waiting.pop(one) for one in group])
-    return waiting[len(sizes) - 1, 0]
+
+    def handed_on(number: int, result: tuple[Kept, Sent]) -> Kept:
+        taken(number, result[1])
+        return result[0]
+
+    level, size = map(handed_on, count(), results), len(jobs)  # which hold nothing themselves
+    while size > 1:
+        size = -(-size // FAN)
+        level = map(merge, [islice(level, FAN) for _ in range(size)])
+    return next(level)
 
 
 def _in_threads(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
@@ -75,7 +75,7 @@ def on_cluster(
 
 def tree_on_cluster(
     work: Callable[[Job], tuple[Kept, Sent]],
-    merge: Callable[[list[Kept]], Kept],
+    merge: Callable[[Iterable[Kept]], Kept],
     jobs: Sequence[Job],
     address: str,
     taken: Callable[[int, Sent], None],
@@ -103,7 +103,7 @@ def _finished(
 def _tree(
     watch: _Watch,
     work: Callable[[Job], tuple[Kept, Sent]],
-    merge: Callable[[list[Kept]], Kept],
+    merge: Callable[[Iterable[Kept]], Kept],
     jobs: Sequence[Job],
     taken: Callable[[int, Sent], None],
 ) -> Kept:

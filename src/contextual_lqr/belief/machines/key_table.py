@@ -51,8 +51,8 @@ class KeyTable:
             self._listed = np.append(self._listed, np.zeros(room - len(self._listed), bool))
         self._keys[first : self._count], self._listed[first : self._count] = keys, listed
         self.only_listed += int(np.count_nonzero(self._listed[first : self._count]))
-        if 2 * len(self._keys) > len(self._slots):
-            self._slots = np.full(1 << (4 * len(self._keys) - 1).bit_length(), -1, np.int32)
+        if 2 * (entered := self._count - self.only_listed) > len(self._slots):
+            self._slots = np.full(1 << (4 * entered - 1).bit_length(), -1, np.int32)
             first = 0
-        places = np.arange(first, self._count)
-        kernels.enter_keys(self._keys, self._slots, places[~self._listed[first : self._count]])
+        places = first + np.flatnonzero(~self._listed[first : self._count])
+        kernels.enter_keys(self._keys, self._slots, places)

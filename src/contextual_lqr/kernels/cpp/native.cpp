@@ -256,7 +256,7 @@ void enter_keys(const Hashes &known, const Slots &table, const Places &places) {
     for (std::size_t i = 0; i < places.size(); ++i)
         require(places.data()[i] >= 0 && places.data()[i] < std::int64_t(known.size()),
                 "a key is not there");
-    require(known.size() < table.size() && table.size() < (std::size_t(1) << 32),
+    require(places.size() < table.size() && table.size() < (std::size_t(1) << 32),
             "the table is full, or too large");
     kernels.enter_keys({known.data(), table.data(), std::int64_t(table.size())}, places.data(),
                        std::int64_t(places.size()));

@@ -17,7 +17,7 @@ using Ranging = void(const double *const *columns, int n, const std::int64_t *ro
                      std::int64_t count, double *low, double *high);
 
 // An open hash table of keys that are hashes themselves: a slot has the place of a key among the known
-// ones, or -1. There are more slots than keys, a power of two.
+// ones, or -1. There are more slots than keys that are entered, a power of two.
 struct Keys {
     const std::uint64_t *known;
     std::int32_t *table;
