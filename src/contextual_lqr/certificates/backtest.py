@@ -44,14 +44,14 @@ from contextual_lqr.certificates.backtest_records import (
     FewShot,
     MachineBacktest,
 )
-from contextual_lqr.certificates.forecast import Forecast, previewed
-from contextual_lqr.certificates.limits import (
-    InputBounds,
+from contextual_lqr.certificates.beyond_logs import (
+    BeyondLogs,
     believed_limits,
-    beyond_logged,
-    of_inputs,
-    run_range,
+    beyond_logs,
+    weaker_costs,
 )
+from contextual_lqr.certificates.forecast import Forecast, previewed
+from contextual_lqr.certificates.limits import InputBounds, run_range
 from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.model_tests.free_inputs import deceived
 from contextual_lqr.certificates.model_tests.unmodelled import (
@@ -75,7 +75,7 @@ from contextual_lqr.lqr.problem import (
     QuadraticCost,
 )
 from contextual_lqr.lqr.solve import policy_cost, solve
-from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
+from contextual_lqr.lqr.stationary import Cost, Policy, episode_cost, gains_of, policy_for
 
 HEDGES = (0.0, 0.25, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 8.0)
 EXPLODED = 100.0  # the excess at which a machine on which a policy explodes counts
@@ -155,7 +155,7 @@ def backtest(
         for few in steps:
             belief = task.with_own(few)
             hedged = hedged_policy(belief, cost, task.hedge, preview)
-            own = task.tried(belief, hedged, own=True)
+            own = task.tried(belief, hedged)
             trusted, bad = task.trusted(own, factor, trusted_excess), own.excess > BAD
             middle, most = np.quantile(own.excess, [0.5, 0.9], method="higher").tolist()
             few_shot.append(FewShot(few, middle, most, int(trusted.sum()), int(bad[trusted].sum())))
@@ -187,8 +187,7 @@ class _Tried(NamedTuple):
     excess: Float[Array, " n"]
     paid: Float[Array, " n"]
     drawn: LinearSystem
-    near: Bool[Array, "2 n"]  # whether the expected run stays near what was logged; its states
-    own: bool  # whether machines have data of their own
+    far: BeyondLogs | None  # where the expected run is beyond what was logged
 
 
 class _Backtest:
@@ -242,7 +241,7 @@ class _Backtest:
             self.population.own(self.chosen, steps=steps, rng=np.random.default_rng(3)), own=True
         )
 
-    def tried(self, belief: MachineBelief, policy: Policy, *, own: bool = False) -> _Tried:
+    def tried(self, belief: MachineBelief, policy: Policy) -> _Tried:
         """The policy for each machine by such a belief, on draws of it and of the truth."""
         cost, x, ahead = self.cost, self.start, self.preview
         drawn = belief.draw(_DRAWS, np.random.default_rng(2))
@@ -257,51 +256,55 @@ class _Backtest:
         claimed = np.quantile(claims, QUANTILE, axis=0, method="higher") + missed
         paid = np.asarray(costs_of(policy, self.truths, cost, x, ahead))
         excess = relative_excess(paid, self.best).mean(0)
-        near = self._near(expected, gains_of(policy), own)
-        return _Tried(
-            policy, np.maximum(claimed, 1e-300), predicted, excess, paid.mean(0), drawn, near, own
-        )
+        far = self._far(expected, gains_of(policy))
+        claimed = np.maximum(claimed, 1e-300)
+        return _Tried(policy, claimed, predicted, excess, paid.mean(0), drawn, far)
 
-    def _near(self, system: Systems, gains: Array, own: bool) -> Bool[Array, "2 n"]:
-        """Whether runs stay near what was logged, and whether their states do."""
-        n, (d, m) = len(gains), system.B.shape[-2:]
+    def _far(self, system: Systems, gains: Array) -> BeyondLogs | None:
+        """Where runs are far beyond what was logged."""
         if self.logged is None:
-            return np.ones((2, n), bool)
+            return None
+        d, m = system.B.shape[-2:]
         M = np.concatenate((system.A, system.B), -1)
         noise = np.diag(np.diagonal(system.noise, axis1=-2, axis2=-1).reshape(-1, d)[0])
         run = run_range(M, noise, over_steps(M, gains, self.cost)[1], self.start)
-        inputs = of_inputs(M, np.ones(m, bool))
-        found = [
-            beyond_logged(self.logged, run, np.full(n, own), [""] * (d + m), m, left_out)
-            for left_out in (None, inputs)
-        ]
-        return np.asarray(np.array(found) == "")
+        return beyond_logs(self.logged, M, run, [""] * (d + m), np.zeros(m, bool))
 
     def trusted(self, one: _Tried, factor: float, most: float) -> Bool[Array, " n"]:
         """Which would have been trusted: small claims, near what was logged, loops that decay."""
         claims = factor * one.claimed
-        found = np.asarray((claims <= most) & one.near[int(one.own)])
+        found = np.asarray(claims <= most)
         if in_the_long_run(self.findings, self.cost) or deceived(self.population):
             return np.zeros_like(found)
+        if one.far is not None:
+            far = np.array([bool(said) for said in one.far.said])
+            found &= ~far | one.far.by_inputs
+            if (found & far).any():
+                found &= ~far | (claims + self._weaker(one) <= BAD)
         for i in np.flatnonzero(found).tolist():
             system = LinearSystem.unchecked(
                 one.drawn.A[:, i], one.drawn.B[:, i], one.drawn.noise[:, i]
             )
             found[i] = not grows(system, gains_of(one.policy)[i], self.cost).any()
-            if found[i] and not one.near[0, i]:
-                found[i] = claims[i] + self._clipped(one, i, system) <= most
+            if found[i] and one.far is not None and one.far.said[i]:
+                found[i] = claims[i] + self._clipped(one, i, system) <= BAD
         return found
 
+    def _weaker(self, one: _Tried) -> Float[Array, " n"]:
+        """What it may cost that inputs beyond the logs give less, as in `certify`."""
+        A, B = (np.asarray(part.mean(0)) for part in (one.drawn.A, one.drawn.B))
+        gains = over_steps(np.concatenate((A, B), -1), gains_of(one.policy), self.cost)[1]
+        system = foreseen(LinearSystem.unchecked(A, B, one.drawn.noise[0]), self.preview)
+        cost, none = episode_cost(self.cost, gains.shape[1]), np.zeros(B.shape[-1], bool)
+        return weaker_costs(self.findings, system, gains, cost, self.start, none)
+
     def _clipped(self, one: _Tried, i: int, drawn: LinearSystem) -> float:
-        """What it may cost machine i that its inputs go beyond the logs, as in `certify`."""
+        """The same if they give no more than is believed."""
         assert self.logged is not None  # else nothing is beyond it
         M, m = np.concatenate((drawn.A, drawn.B), -1).mean(0), drawn.B.shape[-1]
         gains = over_steps(M[None], gains_of(one.policy)[i : i + 1], self.cost)[1][0]
-        cost = self.cost
-        if isinstance(cost, StationaryCost):
-            cost = cost.over(len(gains) + 1)
-        names = [str(k) for k in range(m)]
-        limits = believed_limits(self.logged, names, np.zeros(m, bool))
+        cost = episode_cost(self.cost, len(gains))
+        limits = believed_limits(self.logged, [str(k) for k in range(m)], np.zeros(m, bool))
         seen, rng = foreseen(drawn, self.preview), np.random.default_rng(4)
         policy = LinearPolicy(gains)
         return saturation(policy, seen, cost, self.start, limits, QUANTILE, rng).excess

@@ -129,32 +129,32 @@ def judge(
     solved: bool, excess: float, unstable: float, place: Extrapolation
 ) -> tuple[Verdict, str]:
     """The verdict, and why."""
-    near = f"likely within {_percent(excess)} of the best possible"
+    near = f"likely within {percent(excess)} of the best possible"
     if not solved:
         return "do not use", "the estimate has no optimal controller here"
     if unstable > REFUSED_INSTABILITY:
         return "do not use", f"{place}; the loop grows on {unstable:.0%} of the posterior draws"
     if not excess <= REFUSED_EXCESS:
-        return "do not use", f"{place}; it may cost {_percent(excess)} more than the best possible"
+        return "do not use", f"{place}; it may cost {percent(excess)} more than the best possible"
     if unstable > 0:
         return "caution", f"{place}; the loop grows on {unstable:.1%} of the posterior draws"
     if excess > TRUSTED_EXCESS:
-        return "caution", f"{place}; it may cost {_percent(excess)} more than the best possible"
+        return "caution", f"{place}; it may cost {percent(excess)} more than the best possible"
     if place.place == "outside the data":
         return "caution", f"{place}; {near}, if the features hold there"
     return "trust", f"{place}; {near}"
 
 
 def lowered(
-    judged: tuple[Verdict, str], missed: float, finding: str, beyond: str
+    judged: tuple[Verdict, str], missed: float, finding: str, beyond: str, note: str = ""
 ) -> tuple[Verdict, str]:
-    """No more than caution beyond declared bounds; and what the model misses, if much."""
+    """At most caution beyond declared bounds; what the model misses, if much; and a note."""
     verdict, reason = judged
     if verdict != "trust" and not missed <= TRUSTED_EXCESS:
-        reason = f"{finding}, which may cost {_percent(missed)}; {reason}"
+        reason = f"{finding}, which may cost {percent(missed)}; {reason}"
     if beyond and verdict != "do not use":
         return "caution", f"{beyond}; {reason}"
-    return verdict, reason
+    return verdict, f"{reason}; {note}" if note else reason
 
 
 def counted(one: Certificate, met: Saturation, beyond: str) -> Certificate:
@@ -187,7 +187,8 @@ def thin(judged: tuple[Verdict, str], margins: LoopMargins | None) -> tuple[Verd
     return "caution", f"it {margins}; {reason}"
 
 
-def _percent(part: float) -> str:
+def percent(part: float) -> str:
+    """A part of 1, in words."""
     if not np.isfinite(part) or part > 10:
         return "over 1000 %"
     return f"{100 * part:.2g} %" if part < 1 else f"{100 * part:.0f} %"

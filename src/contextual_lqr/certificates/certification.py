@@ -22,6 +22,8 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.evidence.episodes import machine_labels
 from contextual_lqr.belief.machine import MachineBelief
 from contextual_lqr.belief.schedule import ScheduleBelief, plausible_schedules
+from contextual_lqr.certificates.backtest_records import BAD
+from contextual_lqr.certificates.beyond_logs import believed_limits, beyond_logs, weaker_costs
 from contextual_lqr.certificates.certificate import (
     TRUSTED_EXCESS,
     Certificate,
@@ -29,6 +31,7 @@ from contextual_lqr.certificates.certificate import (
     counted,
     judge,
     lowered,
+    percent,
     thin,
 )
 from contextual_lqr.certificates.extrapolation import farthest, outside
@@ -40,14 +43,7 @@ from contextual_lqr.certificates.forecast import (
     require_staying,
 )
 from contextual_lqr.certificates.hardly_moved import hardly_moved
-from contextual_lqr.certificates.limits import (
-    InputBounds,
-    InputLimits,
-    believed_limits,
-    beyond_logged,
-    of_inputs,
-    run_range,
-)
+from contextual_lqr.certificates.limits import InputBounds, InputLimits, run_range
 from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.model_tests.finding import numbered
 from contextual_lqr.certificates.model_tests.free_inputs import deceived
@@ -69,11 +65,19 @@ from contextual_lqr.context import Schedule
 from contextual_lqr.context.dynamics import require_linear
 from contextual_lqr.context.variables import one_by_one
 from contextual_lqr.errors import InputError
+from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.moments import usual_moments
 from contextual_lqr.lqr.preview import foreseen
 from contextual_lqr.lqr.problem import LinearPolicy, ModelUncertainty, QuadraticCost
 from contextual_lqr.lqr.solve import optimal_cost, policy_cost, solve
-from contextual_lqr.lqr.stationary import Cost, Policy, StationaryCost, gains_of, policy_for
+from contextual_lqr.lqr.stationary import (
+    Cost,
+    Policy,
+    StationaryCost,
+    episode_cost,
+    gains_of,
+    policy_for,
+)
 from contextual_lqr.lqr.status import REASONS, Status
 
 QUANTILE = 0.95
@@ -131,6 +135,13 @@ class CertificationTask:
         inputs = usual[d:] if self.limits is None else self.limits.names
         self.names = [str(name) for name in (*names, *inputs)]
         self.check = fleet_check(decoder, cost, x, ahead)
+        # Where an actuator ends is known if that is declared.
+        self.declared = np.zeros(m, bool) if self.limits is None else self.limits.finite
+        self.findings = [
+            one
+            for one in self.check.findings
+            if one.found or one.way != "fifths" or not self.declared[(one.regressor or d) - d]
+        ]
         # Every machine is judged by the same numbers, whichever others are certified beside it.
         self.seed = 0 if rng is None else int(rng.integers(2**63))
 
@@ -232,7 +243,7 @@ class CertificationTask:
         upper[np.isnan(upper)] = np.inf
         below, above = self.check.widening
         missed, findings = unmodelled(
-            self.check.findings, expected, gains, cost, x, predicted, self.names
+            self.findings, expected, gains, cost, x, predicted, self.names
         )
         lower = np.fmin(lower, predicted / np.exp(below)) / (1 + missed)
         upper = np.fmax(upper, predicted * np.exp(above)) * (1 + missed)
@@ -256,9 +267,8 @@ class CertificationTask:
             beyond.append(["" if one else betrayed for one in seen])
         if doubt_of_all := in_the_long_run(self.check.findings, cost, self.names):
             beyond.append([doubt_of_all] * n)
-        far, added = self._beyond_logged(belief, machines.centre, played, run, seen, excess)
+        far, notes = self._beyond_logged(belief, machines.centre, expected, played, run, excess)
         beyond.append(far)
-        excess = excess + added
         columns = (
             contexts,
             gains,
@@ -273,6 +283,7 @@ class CertificationTask:
             farthest(decoder, G, moments),
             ["; ".join(filter(None, all_of)) for all_of in zip(*beyond, strict=True)],
             margins,
+            notes,
         )
         certificates = [
             Certificate(
@@ -284,10 +295,10 @@ class CertificationTask:
                 over,
                 loose,
                 far,
-                *lowered(thin(judge(ok, over, loose, far), room), miss, finding, out),
+                *lowered(thin(judge(ok, over, loose, far), room), miss, finding, out, note),
                 room,
             )
-            for c, K, J, ok, low, high, over, miss, finding, loose, far, out, room in zip(
+            for c, K, J, ok, low, high, over, miss, finding, loose, far, out, room, note in zip(
                 *columns, strict=True
             )
         ]
@@ -324,9 +335,7 @@ class CertificationTask:
         limits: InputLimits,
     ) -> Saturation:
         """What such limits would cost one machine."""
-        cost, rng = self.cost, np.random.default_rng(self.seed)
-        if isinstance(cost, StationaryCost):
-            cost = cost.over(len(gains) + 1)
+        cost, rng = episode_cost(self.cost, len(gains)), np.random.default_rng(self.seed)
         drawn = foreseen(belief.draw(self.draws, rng), self.preview)
         return saturation(LinearPolicy(gains), drawn, cost, self.start, limits, QUANTILE, rng)
 
@@ -334,29 +343,32 @@ class CertificationTask:
         self,
         belief: MachineBelief | ScheduleBelief,
         M: Float[Array, "n *steps d y"],
+        system: Dynamics,
         gains: Float[Array, "n steps m d"],
         run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
-        seen: Bool[Array, " n"],
         excess: Float[Array, " n"],
-    ) -> tuple[list[str], Float[Array, " n"]]:
-        """What in each run goes too far beyond the logs, and what inputs that do may add.
-
-        A machine with data of its own may still be trusted if that is little.
-        """
-        added, m, logged = np.zeros(len(gains)), gains.shape[2], self.decoder.logged
+    ) -> tuple[list[str], list[str]]:
+        """What in each run is too far beyond the logs; and what is far, but matters little."""
+        n, m, logged = len(gains), gains.shape[2], self.decoder.logged
+        notes = [""] * n
         if logged is None:
-            return [""] * len(gains), added
-        declared = np.zeros(m, bool) if self.limits is None else self.limits.finite
-        given, any_input = of_inputs(M, declared), of_inputs(M, np.ones(m, bool))
-        said = beyond_logged(logged, run, seen, self.names, m, given)
-        states = beyond_logged(logged, run, seen, self.names, m, any_input)
-        limits = believed_limits(logged, self.names[-m:], declared)
-        for i in np.flatnonzero(seen & (excess <= TRUSTED_EXCESS)).tolist():
-            if said[i] and not states[i]:
-                met = self._clipped(belief[i], gains[i], limits).excess
-                if excess[i] + met <= TRUSTED_EXCESS:
-                    said[i], added[i] = "", met
-        return said, added
+            return [""] * n, notes
+        declared = self.declared
+        far = beyond_logs(logged, M, run, self.names, declared)
+        said, limits = list(far.said), believed_limits(logged, self.names[-m:], declared)
+        able = np.array([bool(one) for one in said]) & far.by_inputs & (excess <= TRUSTED_EXCESS)
+        if not able.any():
+            return said, notes
+        cost = episode_cost(self.cost, gains.shape[1])
+        weaker = weaker_costs(self.findings, system, gains, cost, self.start, declared)
+        for i in np.flatnonzero(able & (excess + weaker <= BAD)).tolist():
+            more = max(self._clipped(belief[i], gains[i], limits).excess, float(weaker[i]))
+            if excess[i] + more <= BAD:
+                said[i] = ""
+                notes[i] = (
+                    f"{far.farthest[i]}, which may cost {percent(more)} more if it gives less"
+                )
+        return said, notes
 
     def _naming(self, one: Certificate, G: Float[Array, "*steps p y"]) -> Certificate:
         """Say first what it leans on that the data have hardly moved."""

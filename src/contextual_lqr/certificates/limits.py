@@ -1,10 +1,7 @@
-"""Runs beyond what holds: would an input pass its limit, or a state go where no log has been?
+"""Limits of inputs, and how far a run goes.
 
 A controller u = K x is linear, and its cost is that of a linear loop: what is said about a run that
-meets a limit of an input is not to be trusted, nor one far beyond the states or inputs that were
-logged, since nothing shows that machines are linear there. Inputs of a machine with data of its own
-may still go farther where that matters little: what the run would cost more if they acted no more
-than 1.4 times the largest logged counts like any other excess (`saturation.py`).
+meets a limit of an input is not to be trusted.
 
 Along the run x' = M [x; u] + w, u has the mean K x̄, and a variance that the noise alone makes: the
 moments of a run that starts at 0.
@@ -12,7 +9,7 @@ moments of a run that starts at 0.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,6 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 
-from contextual_lqr.belief.evidence.logged import Logged
 from contextual_lqr.checks import as_input_bounds
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.moments import step_moments
@@ -28,10 +24,6 @@ from contextual_lqr.lqr.moments import step_moments
 InputBounds = tuple[ArrayLike, ArrayLike] | Mapping[str, tuple[float, float]]
 
 DEVIATIONS = 2.0  # standard deviations about the mean that a limit must leave room for
-# Times the largest logged, up to which machines are believed to be linear: those never seen, and
-# those with data of their own, which have been tried one by one.
-FARTHER, OWN_FARTHER = 1.25, 1.4
-LOGGED = "times what was logged"
 _ROUNDING = 1e-9  # relative: what an input at its very limit may be beyond it
 
 
@@ -76,64 +68,6 @@ class InputLimits:
                 if sign * (reached - limit) > _ROUNDING * abs(limit):
                     said.append(f"{name} would reach {reached:.3g}, its limit is {limit:.3g}")
         return "; ".join(said)
-
-
-def beyond_logged(
-    logged: Logged,
-    run: tuple[Float[Array, "n y"], Float[Array, "n y"]],
-    seen: Bool[Array, " n"],
-    names: Sequence[str],
-    m: int,
-    declared: Bool[Array, " y"] | None = None,
-) -> list[str]:
-    """Which state or one of m inputs of n runs goes farthest beyond what was logged, if too far.
-
-    Beyond what logs have shown, linearity is an assumption. Machines that were `seen` have data of
-    their own. What is `declared` is as it should be, whatever was logged.
-    """
-    reach = np.maximum(-run[0], run[1])
-    usual = np.maximum(np.abs(logged.low), np.abs(logged.high))
-    first = len(names) - m
-    with np.errstate(divide="ignore", invalid="ignore"):
-        times = np.where(reach > 0, reach / usual, 0.0)
-    if declared is not None:
-        times[:, declared] = 0.0
-    said = []
-    for own, ends, most in zip(times, reach, np.where(seen, OWN_FARTHER, FARTHER), strict=True):
-        i = int(np.nanargmax(own)) if not np.isnan(own).all() else 0
-        far = f"{own[i]:.3g} {LOGGED}" if usual[i] > 0 else f"many {LOGGED}"
-        where = f"{logged.low[i]:.3g} to {logged.high[i]:.3g}"
-        advice = "log larger ones, declare its limits or raise R" if i >= first else "log such runs"
-        said.append(
-            f"{names[i]} would reach {ends[i]:.3g}, {far}, {where} ({advice})"
-            if own[i] > most
-            else ""
-        )
-    return said
-
-
-def believed_limits(
-    logged: Logged, names: Sequence[str], declared: Bool[Array, " m"]
-) -> InputLimits:
-    """The largest inputs that a machine with data of its own is believed to obey, or any declared.
-
-    Not for machines never seen: of these, an actuator that ends below the largest input logged may
-    have escaped the tests of the model, and runs that ask for much more would be trusted wrongly.
-    """
-    most = np.maximum(np.abs(logged.low), np.abs(logged.high))[-len(names) :]
-    most = np.where(declared, np.inf, OWN_FARTHER * most)
-    return InputLimits(dict(zip(names, zip(-most, most, strict=True), strict=True)), len(names))
-
-
-def of_inputs(M: Float[Array, "*n d y"], chosen: Bool[Array, " m"]) -> Bool[Array, " y"]:
-    """Which of y = [x; u] are the inputs chosen, or states that are one of them in the past."""
-    d, y = M.shape[-2:]
-    rows = M.reshape(-1, d, y)[0]
-    past = np.where((rows != 0).sum(1) == 1, rows.argmax(1), -1)
-    found = np.append(np.zeros(d, bool), chosen)
-    for _ in range(d):
-        found[:d] |= (past >= 0) & (rows.max(1) == 1) & found[past]
-    return found
 
 
 def run_range(

@@ -10,8 +10,8 @@ from numpy import ndarray as Array
 from rich.markup import escape
 from rich.table import Table
 
+from contextual_lqr.certificates.beyond_logs import LOGGED
 from contextual_lqr.certificates.certificate import Certificate
-from contextual_lqr.certificates.limits import LOGGED
 from contextual_lqr.certificates.paths.path_certificate import PathCertificate
 from contextual_lqr.cli.machines import Machines, beyond_logs, own_data, shown
 from contextual_lqr.cli.terminal import Console, percent, plain_table

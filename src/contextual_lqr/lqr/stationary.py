@@ -213,6 +213,11 @@ def require_sizes(system: Dynamics, cost: Weights) -> None:
     )
 
 
+def episode_cost(cost: Cost, steps: int) -> QuadraticCost:
+    """The cost of an episode: itself, or that of so many steps of a machine that runs on and on."""
+    return cost.over(steps + 1) if isinstance(cost, StationaryCost) else cost
+
+
 def gains_of(policy: Policy) -> Array:
     """The gains of either kind of policy: (..., steps, m, d), or (..., m, d)."""
     return policy.gain if isinstance(policy, StationaryPolicy) else policy.gains

@@ -33,8 +33,13 @@ def faulty_runs(
     gains: Float[Array, "n steps m d"],
     cost: QuadraticCost,
     start: Float[Array, " d"],
+    *,
+    in_step: bool = False,
 ) -> Float[Array, "k n"]:
-    """What each of k faults costs n machines under their gains."""
+    """What each of k faults costs n machines under their gains.
+
+    With the part that is `in_step` with the run, if asked, also where a fault is not found.
+    """
     n, d, k = len(gains), gains.shape[-1], len(faults)
     inputs = [one.regressor - d for one in faults if one.regressor is not None]
     limits = np.array([one.limit for one in faults])
@@ -73,6 +78,6 @@ def faulty_runs(
         x, before = (A @ x[..., None] + B @ u[..., None])[..., 0], usual
     own += (Z * (cost.Q[-1] @ Z)).sum(1)
     shared += ((x @ cost.Q[-1])[:, None] @ Z)[:, 0]
-    found = np.array([one.found for one in faults])
+    found = np.array([one.found or in_step for one in faults])
     total = own + 2 * np.abs(shared) * found
     return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf).T

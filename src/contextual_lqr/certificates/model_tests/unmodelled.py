@@ -90,7 +90,7 @@ def doubts_of(
             for one in found
             if (one.found and one.kind != "machines differ")
             or (one.kind in ("late input", "memory") and not both and one.p_value <= DOUBT)
-            or (one.kind == "actuator" and not both)
+            or (one.kind == "actuator" and (not both or one.way == "fifths"))
         )
     found_before: tuple[Finding, ...] = kept.get(("findings", both), ())
     still = cost.constant if isinstance(cost, StationaryCost) else ()
