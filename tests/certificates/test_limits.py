@@ -68,13 +68,13 @@ def test_an_input_beyond_its_limit_is_not_trusted(decoder: Decoder) -> None:
     assert 0 < wide.likely_excess <= free.likely_excess
     near = certify(decoder, CONTEXT, COST, START, input_bounds={"torque": (0.95 * low, 10 * high)})
     assert near.verdict == "trust"  # it costs next to nothing
-    assert near.reason.startswith(f"{free.reason}; inputs are at their limits in ")
-    assert free.likely_excess < near.likely_excess < 0.02
+    assert near.reason.startswith(f"{wide.reason}; inputs are at their limits in ")
+    assert wide.likely_excess < near.likely_excess < 0.02
     tight = certify(decoder, CONTEXT, COST, START, input_bounds={"torque": (0.4 * low, 10 * high)})
     assert tight.verdict == "caution"
     said = f"torque would reach {low:.3g}, its limit is {0.4 * low:.3g}; inputs are at their limits"
     assert tight.reason.startswith(said)
-    assert tight.reason.endswith(free.reason)
+    assert tight.reason.endswith(wide.reason)
     assert tight.predicted_cost > free.predicted_cost
     np.testing.assert_array_equal(tight.policy.gains, free.policy.gains)
     useless = certify(decoder, CONTEXT, COST, START, input_bounds=(-1e-3, 1e-3))

@@ -117,10 +117,9 @@ def certify_many(
         so counts in the verdict.
     states
         The names of the states, for people. If the expected run takes a state or an input beyond
-        1.25 times the largest logged, the verdict is at most `caution`; an input with limits both
-        ways in `input_bounds` may go up to these. For a machine with data of its own it is 1.4
-        times, and inputs beyond that are still trusted if it would cost little for them to act no
-        more than that.
+        1.25 times the largest logged, the verdict is at most `caution`, unless only inputs do and
+        it would cost little if these gave less there than is asked of them; an input with limits
+        both ways in `input_bounds` may go up to these.
     beta
         Which Θ are plausible: "determinant" holds however the logs came about; "regression" is
         sharper, and assumes that inputs were chosen without regard to the noise; a number or a rule
