@@ -15,14 +15,14 @@ from typing import Any
 import broken_fleets
 import numpy as np
 from broken_bases import Base
-from broken_fleets import EPISODES, NO_BOUNDS, Break, table
+from broken_fleets import EPISODES, NO_BOUNDS, Break, both
 from pages import write_section
 from support_broken import Machines
 from support_worn import worn
 
 import contextual_lqr as clqr
 
-FIRST_SEED = 1200
+FIRST_SEED = 2600
 
 
 def fault(**sizes: Any) -> Break:
@@ -108,8 +108,8 @@ left out there.
   beyond 1.5 times the usual state.
 
 The excess is over the optimum of the machine without its fault, which no machine with it reaches:
-the share of bad ones is an upper bound. Where noise grows, it is over the best hedged linear
-controller.
+the share of bad ones is an upper bound. Where inputs have limits, the mean of the run keeps to them
+in that optimum. Where noise grows, it is that of the best hedged linear controller.
 
 """
 
@@ -117,7 +117,7 @@ controller.
 def main() -> None:
     """Measure, print, and write the section if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=2, help="how many, from 1200 on")
+    parser.add_argument("--seeds", type=int, default=2, help="how many, from 2600 on")
     parser.add_argument("--bounds", action="store_true", help="intervals too, in twice the time")
     parser.add_argument("--fleets", nargs="*", help="some of the fleets of broken_bases.py")
     parser.add_argument("--write", action="store_true", help="write the section of the page")
@@ -129,8 +129,10 @@ def main() -> None:
     broken_fleets.breakable = lambda base, way: usual(base, way) and breakable(base, way)
     seeds = range(FIRST_SEED, FIRST_SEED + options.seeds)
     claims = partial(broken_fleets.certify, bounds=options.bounds)
-    scores = broken_fleets.run(seeds, certify=claims, variants=list(ways), names=options.fleets)
-    text = ("" if options.bounds else NO_BOUNDS) + table(scores)
+    scores = broken_fleets.run(
+        seeds, certify=claims, variants=list(ways), names=options.fleets, own=True
+    )
+    text = ("" if options.bounds else NO_BOUNDS) + both(scores)
     print(text)
     if options.write:
         count = len({name for _, name in scores})

@@ -83,6 +83,9 @@ from contextual_lqr.lqr.status import REASONS, Status
 QUANTILE = 0.95
 
 _CHUNK = 256  # machines at a time: some hundred megabytes
+_BEYOND = (
+    32  # draws on which inputs beyond the logs are clipped: what that costs is compared with 5 %
+)
 
 
 @in_words  # options of others come here as they were given
@@ -324,7 +327,9 @@ class CertificationTask:
         if self.limits is None or not self.limits.any:
             return certificates
         return [
-            counted(certificates[i], self._clipped(belief[i], gains[i], self.limits), beyond)
+            counted(
+                certificates[i], self._clipped(belief[i], gains[i], self.limits, self.draws), beyond
+            )
             for i, beyond in enumerate(self.limits.beyond(*run))
         ]
 
@@ -333,10 +338,11 @@ class CertificationTask:
         belief: MachineBelief | ScheduleBelief,
         gains: Float[Array, "steps m d"],
         limits: InputLimits,
+        draws: int,
     ) -> Saturation:
         """What such limits would cost one machine."""
         cost, rng = episode_cost(self.cost, len(gains)), np.random.default_rng(self.seed)
-        drawn = foreseen(belief.draw(self.draws, rng), self.preview)
+        drawn = foreseen(belief.draw(draws, rng), self.preview)
         return saturation(LinearPolicy(gains), drawn, cost, self.start, limits, QUANTILE, rng)
 
     def _beyond_logged(
@@ -362,7 +368,8 @@ class CertificationTask:
         cost = episode_cost(self.cost, gains.shape[1])
         weaker = weaker_costs(self.findings, system, gains, cost, self.start, declared)
         for i in np.flatnonzero(able & (excess + weaker <= BAD)).tolist():
-            more = max(self._clipped(belief[i], gains[i], limits).excess, float(weaker[i]))
+            met = self._clipped(belief[i], gains[i], limits, min(self.draws, _BEYOND))
+            more = max(met.excess, float(weaker[i]))
             if excess[i] + more <= BAD:
                 said[i] = ""
                 notes[i] = (
