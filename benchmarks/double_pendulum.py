@@ -251,10 +251,10 @@ CONCLUSIONS = """
 - **What is found is narrower than what we would have said:** 0.18 rad on all five seeds, with one
   plan an episode on three of them (0.73 on the others), where 0.3 was given; and it limits the
   rates as well. A run that is expected to go beyond 1.25 times that is not trusted, although it is
-  held: hence 8 to 15 of 50. If three times were allowed, as it was at first, 27 to 34 of 50 would be
-  trusted. None of those trusted fell.
-- On five more seeds, from 180000, agents by their own means hold 250 of 250, of which 39, 35, 31, 13
-  and 11 of 50 are trusted.
+  held: hence 8 to 15 of 50. If three times were allowed, as it was at first, 27 to 34 of 50 would
+  be trusted. None of those trusted fell.
+- On five more seeds, from 180000, agents by their own means hold 250 of 250, of which 39, 35, 31,
+  13 and 11 of 50 are trusted.
 - SAC and PPO were run by the same script (not quoted from elsewhere), on the first two seeds only,
   because they take so long, and not again when the agents were.
 """
