@@ -67,7 +67,7 @@ for n, lengths in itertools.product((1, 2, 5, 12), counts):
         used = bindings.update_triangles(list(columns), rows, ends, 1e9, packed, at)
         assert used.tolist() == list(lengths)
     for y in {1, n}:
-        k = 6 * y + 1 + max(2 * y - n, 0) + n - y
+        k = 6 * y + 1 + 2 * max(2 * y - n, 0) + n - y
         packed, steps = np.zeros((len(ends) + 2, k * (k + 1) // 2)), np.arange(ends[-1]) % 9
         for _ in range(2):
             bindings.update_triangles(list(columns), rows, ends, 1e9, packed, at + 2, steps, y)

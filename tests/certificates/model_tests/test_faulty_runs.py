@@ -66,6 +66,16 @@ def test_a_small_fault_costs_what_its_run_pays(way: str, cross: bool) -> None:
     np.testing.assert_allclose(found, more, rtol=1e-3, atol=1e-3 * rate)
 
 
+def test_what_looks_like_an_end_counts_as_one() -> None:
+    system, cost, gains, start = task(False)
+    found, doubt, none = (
+        faulty_runs([fault("fifths", 0.01, 1, p)], system, gains, cost, start)
+        for p in (0.0, 0.05, 0.5)
+    )
+    np.testing.assert_array_equal(doubt, found)
+    assert (none < found).all()
+
+
 def test_an_actuator_that_ends_gives_no_less_than_nothing() -> None:
     system, cost, gains, start = task(False)
     far, farther = (

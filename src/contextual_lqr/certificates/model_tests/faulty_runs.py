@@ -8,9 +8,11 @@ run x̄, ū is then off by z, v with
 which costs Σ zᵀQz + vᵀRv + 2zᵀNv, and twice what z, v have in common with the run: the part that is
 in step with it. A fault that was found costs both; one that is merely not excluded costs the
 former, of the second order, since the latter may just as well make a run cheaper. Where noise
-drives the run, ū is a root mean square, with the sign of the mean. An
-actuator that ends gives no less than nothing: γ u⁵, which grows so fast beyond the logs, counts as
-u at most.
+drives the run, ū is a root mean square, with the sign of the mean.
+
+An actuator that ends gives less, and not more: it costs both from a level of 10 % on, because few
+logged inputs tell of it. But it gives no less than nothing: γ u⁵, which grows so fast beyond the
+logs, counts as u at most.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.certificates.model_tests.finding import Finding
+from contextual_lqr.certificates.model_tests.finding import DOUBT, Finding
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.moments import step_moments
 from contextual_lqr.lqr.problem import QuadraticCost
@@ -78,6 +80,7 @@ def faulty_runs(
         x, before = (A @ x[..., None] + B @ u[..., None])[..., 0], usual
     own += (Z * (cost.Q[-1] @ Z)).sum(1)
     shared += ((x @ cost.Q[-1])[:, None] @ Z)[:, 0]
-    found = np.array([one.found or in_step for one in faults])
+    likely = [one.way == "fifths" and one.p_value <= DOUBT for one in faults]
+    found = np.array([one.found for one in faults]) | likely | in_step
     total = own + 2 * np.abs(shared) * found
     return np.where(np.isfinite(total), np.maximum(total, 0.0), np.inf).T
