@@ -8,7 +8,7 @@ to 9 are for development; those reported start at 2600.
 
 `run` takes any `learn` and `certify` in place of today's: `learn(base, logs)` returns a decoder,
 `certify(decoder, contexts, cost, start)` a list of claims (verdict, likely excess, gains and, where
-there is one, the interval of the cost).
+there is one, the interval of the cost); with `own`, also for the logged machines, `machine=labels`.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `python benchmarks/unforeseen.py --write` takes some minutes. As `broken_fleets.py`, with other ways
 to break a fleet, those of `support_worn.py`. `best` is the optimum of the machine without its
-fault, which no controller reaches with it: so more are counted as bad than are.
+fault (or with its limits), which no controller reaches: so more are counted as bad than are.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class _Tried(NamedTuple):
     excess: Float[Array, " n"]
     paid: Float[Array, " n"]
     drawn: LinearSystem
-    far: BeyondLogs | None  # where the expected run is beyond what was logged
+    beyond: BeyondLogs | None  # where the expected run is beyond what was logged
 
 
 class _Backtest:
@@ -256,11 +256,11 @@ class _Backtest:
         claimed = np.quantile(claims, QUANTILE, axis=0, method="higher") + missed
         paid = np.asarray(costs_of(policy, self.truths, cost, x, ahead))
         excess = relative_excess(paid, self.best).mean(0)
-        far = self._far(expected, gains_of(policy))
+        beyond = self._beyond(expected, gains_of(policy))
         claimed = np.maximum(claimed, 1e-300)
-        return _Tried(policy, claimed, predicted, excess, paid.mean(0), drawn, far)
+        return _Tried(policy, claimed, predicted, excess, paid.mean(0), drawn, beyond)
 
-    def _far(self, system: Systems, gains: Array) -> BeyondLogs | None:
+    def _beyond(self, system: Systems, gains: Array) -> BeyondLogs | None:
         """Where runs are far beyond what was logged."""
         if self.logged is None:
             return None
@@ -276,9 +276,9 @@ class _Backtest:
         found = np.asarray(claims <= most)
         if in_the_long_run(self.findings, self.cost) or deceived(self.population):
             return np.zeros_like(found)
-        if one.far is not None:
-            far = np.array([bool(said) for said in one.far.said])
-            found &= ~far | one.far.by_inputs
+        if one.beyond is not None:
+            far = one.beyond.far
+            found &= ~far | one.beyond.by_inputs
             if (found & far).any():
                 found &= ~far | (claims + self._weaker(one) <= BAD)
         for i in np.flatnonzero(found).tolist():
@@ -286,7 +286,7 @@ class _Backtest:
                 one.drawn.A[:, i], one.drawn.B[:, i], one.drawn.noise[:, i]
             )
             found[i] = not grows(system, gains_of(one.policy)[i], self.cost).any()
-            if found[i] and one.far is not None and one.far.said[i]:
+            if found[i] and one.beyond is not None and one.beyond.said[i]:
                 found[i] = claims[i] + self._clipped(one, i, system) <= BAD
         return found
 

@@ -39,6 +39,11 @@ class BeyondLogs(NamedTuple):
     by_inputs: Bool[Array, " n"]
     farthest: list[str]  # the same in short
 
+    @property
+    def far(self) -> Bool[Array, " n"]:
+        """Whether anything is far."""
+        return np.array([said != "" for said in self.said], bool)
+
 
 def beyond_logs(
     logged: Logged,

@@ -362,7 +362,7 @@ class CertificationTask:
         declared = self.declared
         far = beyond_logs(logged, M, run, self.names, declared)
         said, limits = list(far.said), believed_limits(logged, self.names[-m:], declared)
-        able = np.array([bool(one) for one in said]) & far.by_inputs & (excess <= TRUSTED_EXCESS)
+        able = far.far & far.by_inputs & (excess <= TRUSTED_EXCESS)
         if not able.any():
             return said, notes
         cost = episode_cost(self.cost, gains.shape[1])
