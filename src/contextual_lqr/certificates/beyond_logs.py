@@ -21,6 +21,7 @@ from jaxtyping import Bool, Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.evidence.logged import Logged
+from contextual_lqr.belief.machines.lagged_steps import held_inputs
 from contextual_lqr.certificates.limits import InputLimits
 from contextual_lqr.certificates.model_tests.faulty_runs import faulty_runs
 from contextual_lqr.certificates.model_tests.finding import Finding
@@ -104,10 +105,5 @@ def weaker_costs(
 
 def of_inputs(M: Float[Array, "*n d y"], chosen: Bool[Array, " m"]) -> Bool[Array, " y"]:
     """Which of y = [x; u] are the inputs chosen, or states that are one of them in the past."""
-    d, y = M.shape[-2:]
-    rows = M.reshape(-1, d, y)[0]
-    past = np.where((rows != 0).sum(1) == 1, rows.argmax(1), -1)
-    found = np.append(np.zeros(d, bool), chosen)
-    for _ in range(d):
-        found[:d] |= (past >= 0) & (rows.max(1) == 1) & found[past]
-    return found
+    held = np.array(held_inputs(M.reshape(-1, *M.shape[-2:])[0]))
+    return np.asarray((held >= 0) & chosen[held])

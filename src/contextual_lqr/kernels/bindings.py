@@ -153,6 +153,7 @@ def update_triangles(
     at: Array,
     steps: Array | None = None,
     moves: int = 0,
+    acting: int = 0,
 ) -> Array:
     """Take rows of a table into upper triangles of its n columns, packed row by row, in place.
 
@@ -162,10 +163,10 @@ def update_triangles(
     range of a double.
 
     With `steps`, the number of each row in its episode, the columns are y, so many `moves`, and x',
-    and the triangles are those of `belief/machines/lagged_steps.py`.
+    and the triangles are those of `belief/machines/lagged_steps.py`, inputs from `acting` on.
     """
     used = np.empty(len(ends), np.int64)
-    native.update_triangles(columns, rows, ends, limit, packed, at, used, steps, moves)
+    native.update_triangles(columns, rows, ends, limit, packed, at, used, steps, moves, acting)
     return used
 
 

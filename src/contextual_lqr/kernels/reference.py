@@ -318,6 +318,7 @@ def update_triangles(
     at: Array,
     steps: Array | None = None,
     moves: int = 0,
+    acting: int = 0,
 ) -> Array:
     """Left to `factors.py`, which has LAPACK."""
     return np.full(len(ends), -1)

@@ -114,12 +114,11 @@ def test_a_file_carries_machines(tmp_path: Path, runs: list[Trajectory]) -> None
     decoder.save(tmp_path / "fleet.decoder")
     again = Decoder.load(tmp_path / "fleet.decoder")
     assert store_of(again).labels == store_of(decoder).labels
-    for a, b in zip(
-        store_of(again).tested(again.context_map),
-        store_of(decoder).tested(decoder.context_map),
-        strict=True,
-    ):
+    *arrays, columns = store_of(again).tested(again.context_map)
+    *expected, same = store_of(decoder).tested(decoder.context_map)
+    for a, b in zip(arrays, expected, strict=True):
         np.testing.assert_array_equal(a, b)
+    assert columns == same
     np.testing.assert_array_equal(again.deviations, decoder.deviations)
     # One more without a label is a machine of its own, there as here.
     again.update(contexts(6)[0], runs[1])

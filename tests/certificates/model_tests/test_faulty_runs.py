@@ -66,6 +66,45 @@ def test_a_small_fault_costs_what_its_run_pays(way: str, cross: bool) -> None:
     np.testing.assert_allclose(found, more, rtol=1e-3, atol=1e-3 * rate)
 
 
+def run_of_held(way: str, rate: float, j: int) -> tuple[float, Array]:
+    """What a run costs in which inputs act twice, now and a step later, and what it costs more.
+
+    States 1 and 2 hold what was asked of both inputs, and so does the controller; what acts, then
+    as now, is what the actuator did.
+    """
+    rng = default_rng(5)
+    A, B = np.zeros((D, D)), np.zeros((D, M))
+    A[0], B[0], B[1:] = rng.normal(0, 0.5, D), rng.normal(0, 1, M), np.eye(M)
+    system = LinearSystem(A[None], B[None], np.zeros((D, D)))
+    cost = QuadraticCost(np.tile(np.eye(D), (STEPS + 1, 1, 1)), np.tile(np.eye(M), (STEPS, 1, 1)))
+    gains, x = solve(system, cost).policy.gains, np.array([1.3, 0.4, -0.7])
+    (found,) = faulty_runs([fault(way, rate, j)], system, gains, cost, x)
+
+    def done(u: Array, before: Array, t: int) -> Array:
+        more = np.zeros(M)
+        more[j] = rate * instead(way, u, before, t)[j]
+        return more
+
+    total, before = 0.0, gains[0, 0] @ x
+    last = x[1:]  # what was asked a step ago, and before that
+    for t in range(STEPS):
+        u = gains[0, t] @ x
+        total += x @ cost.Q[t] @ x + u @ cost.R[t] @ u
+        now, then = done(u, before, t), done(x[1:], last, t)
+        last, before = x[1:], u
+        x = A @ x + B @ u
+        x[0] += B[0] @ now + A[0, 1:] @ then
+    return float(total + x @ cost.Q[-1] @ x), found
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_fault_also_acts_where_states_hold_the_input(way: str) -> None:
+    rate = 1e-6
+    usual, _ = run_of_held(way, 0.0, 1)
+    paid, found = run_of_held(way, rate, 1)
+    np.testing.assert_allclose(found, abs(paid - usual), rtol=1e-3, atol=1e-3 * rate)
+
+
 def test_what_looks_like_an_end_counts_as_one() -> None:
     system, cost, gains, start = task(False)
     found, doubt, none = (

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy import ndarray as Array
 from scipy import stats
 
-from contextual_lqr.belief.machines.lagged_steps import lagged_rows
+from contextual_lqr.belief.machines.lagged_steps import Columns, lagged_rows
 from contextual_lqr.certificates.model_tests.misspecification import (
     Finding,
     misspecification,
@@ -20,6 +20,7 @@ from contextual_lqr.certificates.model_tests.misspecification import (
 from contextual_lqr.errors import InputError
 
 D, M_INPUTS = 2, 1
+COLUMNS = Columns.of(D, M_INPUTS)
 NAMES = ["place", "speed", "valve"]
 LAW = np.array([[1.0, 0.2, 0.0], [-0.2, 0.9, 0.2]])  # and how it changes with the context:
 SLOPE = np.array([[0.0, 0.0, 0.0], [-0.1, 0.05, 0.1]])
@@ -88,7 +89,7 @@ def findings(fleet: list[Machine], **options: object) -> list[Finding]:
         k = R.shape[1]
         factors.append(np.vstack((R, np.zeros((k - len(R), k)))))
     counts = np.array([len(one.rows) for one in fleet])
-    told = np.stack(factors), counts, np.stack([m.G for m in fleet]), D
+    told = np.stack(factors), counts, np.stack([m.G for m in fleet]), COLUMNS
     found = misspecification(*told, **options)  # type: ignore[arg-type]
     return list({one.kind: one for one in reversed(found)}.values())[::-1]
 
@@ -283,8 +284,10 @@ def test_few_false_alarms(count: int, episodes: int, steps: int, degrees: float)
 
 
 def test_nothing_comes_of_nothing() -> None:
-    assert misspecification(np.zeros((0, 23, 23)), np.zeros(0, int), np.zeros((0, 6, 3)), D) == []
-    assert misspecification(np.zeros((4, 23, 23)), np.full(4, 30), np.ones((4, 6, 3)), D) == []
+    k = COLUMNS.size
+    none = np.zeros((0, k, k)), np.zeros(0, int), np.zeros((0, 6, 3))
+    assert misspecification(*none, COLUMNS) == []
+    assert misspecification(np.zeros((4, k, k)), np.full(4, 30), np.ones((4, 6, 3)), COLUMNS) == []
 
 
 # -- loud where it does not ----------------------------------------------------------------------
@@ -442,4 +445,4 @@ def test_known_rows_may_be_right_on_average_where_machines_differ() -> None:
 
 def test_sizes_that_do_not_fit_are_refused() -> None:
     with pytest.raises(InputError, match="3 factors of 8 columns, but 3 counts"):
-        misspecification(np.ones((3, 8, 8)), np.ones(3, int), np.ones((3, 6, 4)), 2)
+        misspecification(np.ones((3, 8, 8)), np.ones(3, int), np.ones((3, 6, 4)), Columns.of(2, 2))

@@ -93,7 +93,7 @@ class FleetData(PooledRows, Locked):
         self.logged_runs = LoggedRuns()  # some of it, of machines that are not linear
         self.last_natural: tuple[Array, Prior] | None = None  # and by which G; steps do not move it
         self._digests = Digests()
-        super().__init__(None if deviations is None else FleetMachines(deviations))
+        super().__init__(None if deviations is None else FleetMachines(deviations, self.known))
 
     @property
     def evidence(self) -> Digests:

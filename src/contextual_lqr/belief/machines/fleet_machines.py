@@ -13,6 +13,7 @@ from contextual_lqr.belief.evidence.episodes import Group
 from contextual_lqr.belief.evidence.step_table import StepTable
 from contextual_lqr.belief.factors import triangle
 from contextual_lqr.belief.machines.changing_machines import ChangingMachines
+from contextual_lqr.belief.machines.lagged_steps import Columns
 from contextual_lqr.belief.machines.machine_store import MachineStore
 from contextual_lqr.belief.machines.population import Population
 from contextual_lqr.belief.machines.shared_unknowns import SharedUnknowns
@@ -23,15 +24,20 @@ from contextual_lqr.context.dynamics import used_entries
 from contextual_lqr.errors import InputError
 from contextual_lqr.lqr.problem import ModelUncertainty
 
+_LOOKED_AT = 64  # machines, to see which rows of [A, B] are the same for all
+
 
 class FleetMachines:
     """What each machine has shown, and the population that all of them make up.
 
-    `given` has the covariances (d, d+m, d+m) of the machines' deviations from the fleet's law; None
-    if they are estimated.
+    `known` has the rows of Θ that are; `given` the covariances (d, d+m, d+m) of the machines'
+    deviations from the fleet's law, None if they are estimated.
     """
 
-    def __init__(self, deviations: Literal["estimated"] | ArrayLike) -> None:
+    def __init__(
+        self, deviations: Literal["estimated"] | ArrayLike, known: Mapping[int, Array] | None = None
+    ) -> None:
+        self.known = known or {}
         self.given: Float[Array, "d y y"] | None = None
         if isinstance(deviations, str):
             require(
@@ -48,7 +54,8 @@ class FleetMachines:
     def copy(self) -> FleetMachines:
         """The same, independent."""
         twin = object.__new__(FleetMachines)
-        twin.given, twin.store, twin._population = self.given, self.store, self._population
+        twin.known, twin.given, twin.store = self.known, self.given, self.store
+        twin._population = self._population
         twin.most_unlabelled = self.most_unlabelled
         twin.changing = None if self.changing is None else self.changing.copy()
         if twin.store is not None:
@@ -75,7 +82,7 @@ class FleetMachines:
 
     def pooled(self, context_map: ContextMap) -> tuple[Float[Array, "k k"], int]:
         """The factor of all rows [z x'], z = G y, and how many they are."""
-        store = self.store or self._written(context_map)
+        store = self.store or self._written(context_map, context_map.matrices([]))
         if self.changing is None:
             return store.pooled(context_map), store.rows
         both = triangle(store.pooled(context_map), self.changing.pooled())
@@ -95,7 +102,8 @@ class FleetMachines:
         limit: float,
     ) -> None:
         """Hold what each machine has shown in its episode, as `MachineStore` takes it."""
-        store, most = self._written(context_map), self.most_unlabelled
+        matrices = context_map.expanded(keys[:_LOOKED_AT])
+        store, most = self._written(context_map, matrices), self.most_unlabelled
         if most is not None and store.unlabelled >= most and not any(labels):
             return
         store.add_episodes(keys, groups, labels, limit)
@@ -109,7 +117,7 @@ class FleetMachines:
 
         `changing` says that contexts change during episodes.
         """
-        store = self._written(table.context_map)
+        store = self._written(table.context_map, table.runs.G[:_LOOKED_AT])
         if not changing:
             return store.add_table(table, limit)
         if self.changing is None:
@@ -121,18 +129,25 @@ class FleetMachines:
     def merge(self, context_map: ContextMap, other: FleetMachines) -> None:
         """Take in all machines of another."""
         if other.store is not None:
-            self._written(context_map).merge(other.store)
+            if self.store is None:
+                self.store = other.store.some(())
+            self.store.merge(other.store)
+            self._population = None
         if other.changing is not None:
             if self.changing is None:
                 self.changing = other.changing.some(())
             self.changing.merge(other.changing)
 
-    def _written(self, context_map: ContextMap) -> MachineStore:
+    def _written(self, context_map: ContextMap, matrices: Float[Array, "n p y"]) -> MachineStore:
+        """The store, to write into; made for machines like these if there is none."""
         if self.store is None:
             shape = context_map.shape
             assert shape is not None  # something was learnt
-            linear = not isinstance(context_map, Dynamics)
-            self.store = MachineStore(shape[1], context_map.matrix_width, linear)
+            if isinstance(context_map, Dynamics):
+                columns = Columns(shape[1], (-1,) * context_map.matrix_width)
+            else:
+                columns = Columns.known(shape[1], self.known, matrices)
+            self.store = MachineStore(columns, not isinstance(context_map, Dynamics))
         self._population = None
         return self.store
 

@@ -28,7 +28,7 @@ from contextual_lqr.belief.evidence.step_table import (
 )
 from contextual_lqr.belief.factors import packed_size, take_rows, unpacked
 from contextual_lqr.belief.machines.key_table import KeyTable
-from contextual_lqr.belief.machines.lagged_steps import lagged_size, take_steps
+from contextual_lqr.belief.machines.lagged_steps import Columns, take_steps
 from contextual_lqr.belief.machines.machine_rows import MachineFactors
 from contextual_lqr.belief.machines.own_factors import OwnFactors
 from contextual_lqr.belief.machines.packed_triangles import PackedTriangles
@@ -50,13 +50,13 @@ class Machine(NamedTuple):
 class MachineStore:
     """Machines by label and context. A copy shares the arrays until one of the two changes."""
 
-    def __init__(self, states: int, width: int, tests: bool = True) -> None:
-        self.states, self.width, y = states, width, width
+    def __init__(self, columns: Columns, tests: bool = True) -> None:
+        self.states, self.width, self.columns = columns.states, columns.y, columns
         self.tests = tests  # whether there are tests to keep more columns for
-        self.size = lagged_size(y, states)
+        self.size = columns.size
         self._labels: list[str | None] = []
         self._keys = KeyTable()  # hashes of label and context; only listed without a label
-        self._own = OwnFactors(states, y)
+        self._own = OwnFactors(self.states, self.width)
         # One a machine, with room for more.
         self._rows, self._contexts = np.zeros(0, np.int64), np.zeros(0)
         # Of all columns: by slots, and which slot, from 1 on, a machine has.
@@ -84,7 +84,7 @@ class MachineStore:
 
     def some(self, places: Sequence[int]) -> MachineStore:
         """The machines at these places."""
-        twin, at = MachineStore(self.states, self.width, self.tests), np.asarray(places, np.int64)
+        twin, at = MachineStore(self.columns, self.tests), np.asarray(places, np.int64)
         twin._own.require(self._own.copied)
         twin._place([self._labels[i] for i in places], self._contexts[at])
         twin._own.triangles.put(np.arange(len(at)), self._own.triangles.take(at))
@@ -201,7 +201,8 @@ class MachineStore:
             rows = rows[_ranges(ends[tested] - lengths, lengths)]
             steps = table.moves, table.next_states, table.steps
             for some in self._tested.written(self._slots[at[tested]] - 1, lengths.cumsum()):
-                take_steps(some.block, *steps, rows[some.rows], some.ends, limit, some.at)
+                where, acting = rows[some.rows], self.columns.acting
+                take_steps(some.block, *steps, where, some.ends, limit, some.at, acting)
 
     def _grow_tested(self, at: Int64[Array, " k"]) -> None:
         self._slots[at] = len(self._tested) + 1 + np.arange(len(at))
@@ -225,7 +226,7 @@ class MachineStore:
             self._own.triangles.extend(own.triangles)
         else:
             self._merge_factors(first, at, own)
-        slots = other._slots[:n]
+        slots = other._slots[:n] * (other.columns == self.columns)
         met, theirs = both[self._slots[at[both]] > 0], slots > 0
         self._slots[at[met[~theirs[met]]]] = 0  # the other has not kept all columns of these
         if len(some := met[theirs[met]]):
@@ -276,12 +277,12 @@ class MachineStore:
 
     def tested(
         self, context_map: ContextMap
-    ) -> tuple[Float[Array, "n k k"], Int64[Array, " n"], Float[Array, "n p y"], int]:
-        """The factors of all columns of the machines that have them; rows; matrices; states."""
+    ) -> tuple[Float[Array, "n k k"], Int64[Array, " n"], Float[Array, "n p y"], Columns]:
+        """The factors of all columns of the machines that have them; rows; matrices; which."""
         at = np.flatnonzero(self._slots[: len(self)])
         packed = self._tested.take(self._slots[at] - 1)
         matrices = context_map.expanded(self._contexts[at])
-        return unpacked(packed, self.size), self._rows[at], matrices, self.states
+        return unpacked(packed, self.size), self._rows[at], matrices, self.columns
 
     def own_factors(self, some: slice = slice(None)) -> Float[Array, "n s s"]:
         """The factors of [y, x'], one a machine."""
@@ -329,6 +330,7 @@ class MachineStore:
         given = self._own.copied
         copied = {} if given is None else {"machine_copied": np.array(given, np.int64)}
         return copied | {
+            "machine_held": np.array(self.columns.held, np.int64),
             "machine_factors": self._tested.take(self._slots[at] - 1),
             "machine_own_factors": self._own.triangles.array(),
             "machine_tested": self._slots[:n] > 0,
@@ -342,7 +344,12 @@ class MachineStore:
         cls, states: int, width: int, arrays: dict[str, Array], tests: bool = True
     ) -> MachineStore:
         """What `arrays` gave."""
-        store = cls(states, width, tests)
+        held = arrays["machine_held"]
+        require(
+            held.shape == (width,) and (held >= -1).all() and (held < width).all(),
+            "its states that hold inputs do not fit",
+        )
+        store = cls(Columns(states, tuple(held.tolist())), tests)
         factors, own, tested, rows, contexts, names = (
             arrays[f"machine_{name}"]
             for name in ("factors", "own_factors", "tested", "rows", "contexts", "names")

@@ -1,8 +1,9 @@
 """Whether actuators do what they are asked: one coefficient for an input of all machines.
 
-A fault of an actuator acts as its input does, through the machine's own column of B,
+A fault of an actuator acts as its input does, through the machine's own column of B, and later
+through those of A for the states that hold what the input was (`lagged_steps.py`): together M_j,
 
-    x' = M y + B_j γ f(u_j) + w        z_r ~ B_rj f(u_j), all states r and machines at once
+    x' = M y + γ M_j f(u_j) + w        z_r ~ M_rj f(u_j), all states r and machines at once
 
 with f one of
 
@@ -31,7 +32,8 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 from scipy.special import fdtrc, stdtrit
 
-from contextual_lqr.certificates.model_tests.explained import ROBUST_FROM, blocks
+from contextual_lqr.belief.machines.lagged_steps import Columns
+from contextual_lqr.certificates.model_tests.explained import ROBUST_FROM
 from contextual_lqr.certificates.model_tests.finding import CURVED, Finding, at
 
 WAYS = ("signs", "squares", "sizes", "offset", "steps", "turns", "fifths")
@@ -41,7 +43,8 @@ _LIMIT = 0.975  # of Student's t: |γ| is below with 95 %
 def actuators(
     T: Float[Array, "n k k"],
     size: Float[Array, " k"],
-    B: Float[Array, "n d m"],
+    columns: Columns,
+    M: Float[Array, "n d y"],
     z: Float[Array, "n k d"],
     deviations: Float[Array, "n d"],
     without: Callable[[Array], Array],
@@ -49,11 +52,12 @@ def actuators(
 ) -> Iterator[Finding]:
     """What each f explains for each input.
 
-    T are factors, their columns divided by `size`; B in the same units; z what the law leaves, of
-    these deviations (0 where there is no noise, or nothing to learn); `without` leaves the same of
-    columns (n, k, d). `free` are the degrees of freedom of a state.
+    T are factors of these columns, divided by `size`; M in the same units; z what the law leaves,
+    of these deviations (0 where there is no noise, or nothing to learn); `without` leaves the same
+    of columns (n, k, d). `free` are the degrees of freedom of a state.
     """
-    d, m = B.shape[1:]
+    d, y = M.shape[1:]
+    m = y - d
     weights = np.where(deviations > 0, 1 / np.where(deviations > 0, deviations, 1.0), 0.0)
     w = z * weights[:, None]
     total = float(np.square(w).sum())
@@ -65,12 +69,16 @@ def actuators(
     by_machine = told >= ROBUST_FROM  # fewer do not show how they spread
     degrees = told - 1 if by_machine else rows - 1
     quantile = float(stdtrit(degrees, _LIMIT))
-    for way, places in _columns(d + m, d).items():
-        for j, place in enumerate(places):
-            f = T[..., place]
-            C = without(f[..., None] * B[:, None, :, j]) * weights[:, None]
+    for way, places in _places(columns).items():
+        for j in range(m):
+            some = [c for c in range(y) if columns.held[c] == j]
+            at_some = [places[c] for c in some]
+            per = size[at_some] / size[some]  # f(y_c) of a unit of y_c
+            unit = per.max()
+            acting = T[..., at_some] @ (M[..., some] * (per / unit)).swapaxes(1, 2)
+            C = without(acting) * weights[:, None]
             length = float(np.square(C).sum())
-            acts = np.square(f[..., None] * B[:, None, :, j] * weights[:, None]).sum()
+            acts = np.square(acting * weights[:, None]).sum()
             if length <= 1e-14 * acts or length == 0:
                 continue  # no log can tell it from the law
             gamma = float((C * w).sum()) / length
@@ -79,8 +87,7 @@ def actuators(
                 slopes = (C * (w - gamma * C)).sum((1, 2))
                 variance = max(variance, float(np.square(slopes).sum()) / length**2)
             p_value = float(fdtrc(1, degrees, gamma**2 / variance))
-            unit = size[d + j] / size[place]
-            rate, limit = gamma * unit, (abs(gamma) + quantile * np.sqrt(variance)) * unit
+            rate, limit = gamma / unit, (abs(gamma) + quantile * np.sqrt(variance)) / unit
             p_value = min(p_value * len(WAYS) * m, 1.0)
             said, most = ("", abs(rate)) if p_value <= CURVED else (_NOT_EXCLUDED, limit)
             sentence = said + _SENTENCES[way].format(at(d + j), most)
@@ -90,16 +97,15 @@ def actuators(
             yield replace(one, way=way, limit=limit)
 
 
-def _columns(y: int, d: int) -> dict[str, list[int]]:
-    """Where f(u_j) stands for each input j."""
-    _, _, signs, squares, sizes, steps, turns, fifths, _ = blocks(y, d)
+def _places(columns: Columns) -> dict[str, list[int]]:
+    """Where f(y_c) stands for each column c of y."""
+    _, _, signs, squares, sizes, steps, turns, fifths, _ = columns.blocks
+    starts = [part.start for part in (signs, squares, sizes, sizes, steps)]
+    starts += [part.start - columns.acting for part in (turns, fifths)]
     places = {
-        way: list(range(part.start + d, part.start + y))
-        for way, part in zip(WAYS, (signs, squares, sizes, sizes, steps), strict=False)
+        way: list(range(start, start + columns.y)) for way, start in zip(WAYS, starts, strict=True)
     }
-    places["offset"] = [sizes.stop - 1] * (y - d)
-    own = {"turns": turns, "fifths": fifths}
-    return places | {way: list(range(part.start, part.stop)) for way, part in own.items()}
+    return places | {"offset": [sizes.stop - 1] * columns.y}
 
 
 _NOT_EXCLUDED = "the logs do not exclude that "

@@ -10,7 +10,6 @@ dependent ones left out and counted: the degrees of freedom are right whatever t
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -136,12 +135,6 @@ def in_units(factors: Array, matrices: Array) -> tuple[Array, Array, Array]:
     size[:y] = size[y : 2 * y] = np.maximum(size[:y], size[y : 2 * y])
     size = np.where(size > 0, size, 1.0)
     return factors / size, matrices * size[:y], size
-
-
-def blocks(y: int, d: int) -> list[slice]:
-    """Where Y, Y⁻, sign Y, Y |Y|, [|Y|, 1], tY, sign (U - U⁻), U⁵ and X' stand in a factor."""
-    ends = np.cumsum([0, y, y, y, y, y + 1, y, y - d, y - d, d]).tolist()
-    return [slice(*pair) for pair in pairwise(ends)]
 
 
 def explained(T: Float[Array, "n k k"], rows: Array, M: Float[Array, "n d y"]) -> Explained:

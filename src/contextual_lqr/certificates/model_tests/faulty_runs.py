@@ -3,9 +3,11 @@
 Instead of u the actuator of input j gives u + γ f(u), as in actuators.py. To first order in γ the
 run x̄, ū is then off by z, v with
 
-    z_{t+1} = (A + B K) z_t + B_j γ f(ū_j),  z_0 = 0,  v = K z
+    z_{t+1} = (A + B K) z_t + γ M_j f(ū_j),  z_0 = 0,  v = K z
 
-which costs Σ zᵀQz + vᵀRv + 2zᵀNv, and twice what z, v have in common with the run: the part that is
+where M_j f(ū_j) is B_j f(ū_j) and, where states hold what the input was, what still comes of it
+then: the columns of A for these, but not their rows, which hold what was asked. That costs
+Σ zᵀQz + vᵀRv + 2zᵀNv, and twice what z, v have in common with the run: the part that is
 in step with it. A fault that was found costs both; one that is merely not excluded costs the
 former, of the second order, since the latter may just as well make a run cheaper. Where noise
 drives the run, ū is a root mean square, with the sign of the mean.
@@ -23,6 +25,7 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.machines.lagged_steps import held_inputs
 from contextual_lqr.certificates.model_tests.finding import DOUBT, Finding
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.moments import step_moments
@@ -47,6 +50,8 @@ def faulty_runs(
     limits = np.array([one.limit for one in faults])
     ends = np.array([one.way == "fifths" for one in faults])
     M = np.concatenate((system.A, system.B), -1)
+    held = np.array(held_inputs(M.reshape(-1, *M.shape[-2:])[0]))
+    by = held[:, None] == inputs  # (y, k)
     noise = np.asarray(system.noise).reshape(-1, d, d)[0]
     moments = step_moments(M, noise, gains, start)
     x, Z = np.broadcast_to(start, (n, d)), np.zeros((n, d, k))
@@ -54,8 +59,8 @@ def faulty_runs(
     for t, moment in enumerate(moments):
         K = gains[:, t]
         u, V = (K @ x[..., None])[..., 0], K @ Z
-        size = np.sqrt(np.diagonal(moment, axis1=1, axis2=2)[:, d:])
-        usual = np.where(u < 0, -size, size)
+        size = np.sqrt(np.diagonal(moment, axis1=1, axis2=2))
+        usual = np.where(np.concatenate((x, u), -1) < 0, -size, size)
         before = usual if before is None else before
         Q, R, N = cost.Q[t], cost.R[t], None if cost.N is None else cost.N[t]
         own += (Z * (Q @ Z)).sum(1) + (V * (R @ V)).sum(1)
@@ -73,10 +78,11 @@ def faulty_runs(
             "turns": np.sign(usual - before),
             "fifths": usual * size**4,
         }
-        instead = np.stack([done[one.way][:, j] for one, j in zip(faults, inputs, strict=True)], -1)
-        off = limits * instead
-        off[:, ends] = np.clip(off[:, ends], -size[:, inputs][:, ends], size[:, inputs][:, ends])
-        Z = A @ Z + B @ V + B[..., inputs] * off[:, None]
+        off = np.stack([done[one.way] for one in faults], -1) * limits * by
+        most = size[..., None]
+        off[..., ends] = np.clip(off[..., ends], -most, most)
+        acting = A @ off[:, :d] + B @ off[:, d:]
+        Z = A @ Z + B @ V + np.where(held[:d, None] < 0, acting, 0.0)
         x, before = (A @ x[..., None] + B @ u[..., None])[..., 0], usual
     own += (Z * (cost.Q[-1] @ Z)).sum(1)
     shared += ((x @ cost.Q[-1])[:, None] @ Z)[:, 0]

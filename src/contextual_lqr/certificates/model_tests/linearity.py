@@ -27,7 +27,8 @@ import numpy as np
 from jaxtyping import Float
 from numpy import ndarray as Array
 
-from contextual_lqr.certificates.model_tests.explained import CURVES, Explained, blocks
+from contextual_lqr.belief.machines.lagged_steps import Columns
+from contextual_lqr.certificates.model_tests.explained import CURVES, Explained
 from contextual_lqr.certificates.model_tests.finding import Finding, at
 from contextual_lqr.certificates.model_tests.shared_coefficients import Shared, root_mean_squares
 
@@ -42,18 +43,18 @@ class Usual(NamedTuple):
     steps: Float[Array, " y"]
 
     @classmethod
-    def of(cls, factors: Array, counts: Array, y: int, d: int) -> Usual:
+    def of(cls, factors: Array, counts: Array, columns: Columns) -> Usual:
         """Of the rows behind these factors."""
-        own, *_, steps, _, _, _ = blocks(y, d)
+        own, *_, steps, _, _, _ = columns.blocks
         sizes = root_mean_squares(factors, counts, own)
         by_step = root_mean_squares(factors, counts, steps)
         return cls(sizes, by_step / np.where(sizes > 0, sizes, 1.0))
 
 
-def linearity(found: Explained, usual: Usual) -> Iterator[Finding]:
+def linearity(found: Explained, usual: Usual, all_of: Columns) -> Iterator[Finding]:
     """What the tests find."""
-    d, y = found.z.shape[-1], len(usual.sizes)
-    for curve, some in zip(CURVES, blocks(y, d)[2:-3], strict=True):
+    y = all_of.y
+    for curve, some in zip(CURVES, all_of.blocks[2:-3], strict=True):
         columns = found.curves[..., some.start - 2 * y : some.stop - 2 * y]
         noisy = np.flatnonzero(~found.exact).tolist()
         for r in noisy:

@@ -49,7 +49,7 @@ from numpy import ndarray as Array
 from numpy.typing import ArrayLike
 from scipy.special import fdtrc
 
-from contextual_lqr.belief.machines.lagged_steps import lagged_size
+from contextual_lqr.belief.machines.lagged_steps import Columns
 from contextual_lqr.certificates.model_tests.actuators import actuators
 from contextual_lqr.certificates.model_tests.explained import (
     SAME,
@@ -75,7 +75,7 @@ def misspecification(
     factors: Float[Array, "n k k"],
     counts: Int64[Array, " n"],
     matrices: Float[Array, "n p y"],
-    d: int,
+    columns: Columns,
     *,
     known: Mapping[int, ArrayLike] | None = None,
     level: float = LEVEL,
@@ -83,13 +83,13 @@ def misspecification(
     """What the pooled tests find at this level, the most significant first.
 
     For each machine its factor T (of the rows that `MachineStore` keeps; any R of a QR), how many
-    rows went into it, and its context matrix G; d is the number of states. `known` are the rows of
-    Θ that were given.
+    rows went into it, its context matrix G, and which columns those of T are. `known` are the rows
+    of Θ that were given.
     """
     n, k, _ = factors.shape
-    y = matrices.shape[-1]
+    y, d = matrices.shape[-1], columns.states
     require(
-        len(matrices) == n and len(counts) == n and 0 < d < y and k == lagged_size(y, d),
+        len(matrices) == n and len(counts) == n and 0 < d < y == columns.y and k == columns.size,
         f"there are {n} factors of {k} columns, but {len(counts)} counts, and context matrices "
         f"of shape {matrices.shape}: a factor has the columns of lagged_rows",
     )
@@ -102,8 +102,8 @@ def misspecification(
     findings = [
         *_whiteness(found),
         *_omission(found),
-        *linearity(found, Usual.of(factors, counts, y, d)),
-        *_actuators(T, size, found, law),
+        *linearity(found, Usual.of(factors, counts, columns), columns),
+        *_actuators(T, size, found, law, columns),
         *_one_law(found, law),
         *(_known_row(i, given[i], T, G, found, law) for i in sorted(given)),
     ]
@@ -162,14 +162,15 @@ def _omission(found: Explained) -> Iterator[Finding]:
         yield Finding("memory", p_value, effect, size, r, best, sentence, late)
 
 
-def _actuators(T: Array, size: Array, found: Explained, law: Law) -> list[Finding]:
-    d = found.z.shape[-1]
+def _actuators(
+    T: Array, size: Array, found: Explained, law: Law, columns: Columns
+) -> list[Finding]:
     free = np.where((found.left > 0).any(1), found.free, 0)  # of those that say anything
     noise = found.left.sum(0) / max(int(free.sum()), 1) * ~found.exact
     # The same for all machines: by its own noise one whose actuator fails would count for less.
     deviations = np.sqrt(noise) * (free > 0)[:, None]
     rest = partial(apart, found.Q)
-    return list(actuators(T, size, law.M[..., d:], found.z, deviations, rest, float(free.sum())))
+    return list(actuators(T, size, columns, law.M, found.z, deviations, rest, float(free.sum())))
 
 
 def _one_law(found: Explained, law: Law) -> Iterator[Finding]:

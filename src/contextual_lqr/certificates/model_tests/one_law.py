@@ -6,8 +6,9 @@ import numpy as np
 from jaxtyping import Float, Int64
 from numpy import ndarray as Array
 
+from contextual_lqr.belief.machines.lagged_steps import Columns
 from contextual_lqr.certificates.model_tests.actuators import actuators
-from contextual_lqr.certificates.model_tests.explained import CURVES, EXACT, Law, blocks, in_units
+from contextual_lqr.certificates.model_tests.explained import CURVES, EXACT, Law, in_units
 from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Kind, at
 from contextual_lqr.certificates.model_tests.linearity import Usual, curved
 from contextual_lqr.certificates.model_tests.shared_coefficients import Shared, by_state, span
@@ -17,7 +18,7 @@ def of_one_law(
     factors: Float[Array, "n k k"],
     counts: Int64[Array, " n"],
     matrices: Float[Array, "n p y"],
-    d: int,
+    columns: Columns,
     *,
     level: float = LEVEL,
 ) -> list[Finding]:
@@ -26,15 +27,15 @@ def of_one_law(
     Whether the step before, or what is not linear, explains anything that z does not: Fisher's F on
     the rows of all machines, [Z, Y⁻, X'], [Z, sign Y, X'] and so on, for which their factors stand.
     """
-    k, (p, y) = factors.shape[1], matrices.shape[1:]
+    k, (p, y), d = factors.shape[1], matrices.shape[1:], columns.states
     # All columns but Y, with Z in its place, reduced once for all tests.
     Z = factors[:, :, :y] @ matrices.swapaxes(1, 2)
     rows = np.concatenate((Z, factors[:, :, y:]), -1).reshape(-1, p + k - y)
     size = np.abs(rows).max(0)
     rows = np.linalg.qr(rows / np.where(size > 0, size, 1.0), mode="r") * size
-    _, before, *curves, _, _, _ = (slice(s.start + p - y, s.stop + p - y) for s in blocks(y, d))
+    _, before, *curves, _, _, _ = (slice(s.start + p - y, s.stop + p - y) for s in columns.blocks)
     law, X = rows[:, :p], rows[:, -d:]
-    usual, found = Usual.of(factors, counts, y, d), []
+    usual, found = Usual.of(factors, counts, columns), []
     for test, some in (("memory", before), *zip(CURVES, curves, strict=True)):
         shared = Shared.of(law, rows[:, some], X, int(counts.sum()))
         if shared is None:
@@ -44,12 +45,12 @@ def of_one_law(
                 found.append(_memory(p_value, shared, r, d))
             else:
                 found.append(curved(test, p_value, shared, r, r, usual))
-    found += _actuators(factors, counts, matrices, d)
+    found += _actuators(factors, counts, matrices, columns)
     return sorted((one for one in found if one.p_value <= level), key=lambda one: one.p_value)
 
 
-def _actuators(factors: Array, counts: Array, matrices: Array, d: int) -> list[Finding]:
-    y = matrices.shape[-1]
+def _actuators(factors: Array, counts: Array, matrices: Array, columns: Columns) -> list[Finding]:
+    y, d = columns.y, columns.states
     T, G, size = in_units(factors, matrices)
     law = Law.fitted(T, G, d)
     (n, k, _), Z = T.shape, T[..., :y] @ G.swapaxes(1, 2)
@@ -66,7 +67,7 @@ def _actuators(factors: Array, counts: Array, matrices: Array, d: int) -> list[F
     noisy = left > EXACT**2 * np.square(T[..., -d:]).sum((0, 1))
     deviations = np.sqrt(left * noisy / max(free, 1))
     deviations = np.broadcast_to(deviations, (n, d)) * (counts > 0)[:, None]
-    return list(actuators(T, size, law.M[..., d:], z, deviations, rest, free))
+    return list(actuators(T, size, columns, law.M, z, deviations, rest, free))
 
 
 def _memory(p_value: float, shared: Shared, r: int, d: int) -> Finding:

@@ -23,19 +23,19 @@ using RowFactoring = bool(const double *rows, std::int64_t count, int n, double 
 //
 // With `steps`, the number t of each row in its episode, the columns are y, so many `moves`, and x', of
 // as many `states`, and a row that goes in is [y, y⁻, sign y, y |y|, |y|, 1, t y, sign (u - u⁻), u⁵,
-// x'], where u is what of y comes after the states: y⁻ is y of the row above, and itself where t = 0.
-// The limit is that of y, y⁻ and x'. u⁵ is that of ±1e27 beyond, and 0 below 1e-27.
+// x'], where u is what of y comes from column `acting` on: y⁻ is y of the row above, and itself where
+// t = 0. The limit is that of y, y⁻ and x'. u⁵ is that of ±1e27 beyond, and 0 below 1e-27.
 struct Additions {
     const double *const *columns;
-    int n, moves, states;
+    int n, moves, states, acting;
     const std::int64_t *steps;
     const std::int64_t *rows, *ends, *at;
     std::int64_t count;
     double limit;
 };
 
-constexpr std::int64_t step_columns(std::int64_t moves, std::int64_t states) {
-    return 6 * moves + 1 + 2 * (moves > states ? moves - states : 0) + states;
+constexpr std::int64_t step_columns(std::int64_t moves, std::int64_t states, std::int64_t acting) {
+    return 6 * moves + 1 + 2 * (moves - acting) + states;
 }
 
 // Takes the rows in. `used` has how many they were; -1, with that triangle as it was, if squares leave

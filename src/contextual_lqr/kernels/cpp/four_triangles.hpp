@@ -79,7 +79,7 @@ INLINE V power_of_five(V a) {
 
 // All columns of steps, as factors.hpp says.
 INLINE void lay_out_steps(const FourLanes &four, const Additions &given) {
-    const int y = given.moves, d = given.states;
+    const int y = given.moves, acting = given.acting;
     double *one = four.column(5 * y);
     for (std::int64_t i = 0; i < four.height; ++i)
         for (int l = 0; l < WIDTH; ++l) {
@@ -87,7 +87,7 @@ INLINE void lay_out_steps(const FourLanes &four, const Additions &given) {
             one[WIDTH * i + l] = some;
             four.steps[WIDTH * i + l] = some ? double(given.steps[four.rows[l][i]]) : 0.0;
         }
-    double *turn = four.column(6 * y + 1), *fifth = four.column(7 * y + 1 - d);
+    double *turn = four.column(6 * y + 1), *fifth = four.column(7 * y + 1 - acting);
     for (int j = 0; j < y; ++j) {
         double *now = four.column(j), *before = four.column(y + j);
         lay_out(four, given.columns[j], now);
@@ -98,14 +98,13 @@ INLINE void lay_out_steps(const FourLanes &four, const Additions &given) {
             const V a = load(now + e), size = absolute(a);
             store(signs + e, sign(a)), store(squares + e, a * size), store(sizes + e, size);
             store(aged + e, load(four.steps + e) * a);
-            if (j >= d)
+            if (j >= acting)
                 store(turn + e, sign(a - load(before + e))), store(fifth + e, power_of_five(a));
         }
-        if (j >= d) turn += WIDTH * four.height, fifth += WIDTH * four.height;
+        if (j >= acting) turn += WIDTH * four.height, fifth += WIDTH * four.height;
     }
-    double *after = y > d ? fifth : turn;
-    for (int j = 0; j < d; ++j)
-        lay_out(four, given.columns[y + j], after + WIDTH * j * four.height);
+    for (int j = 0; j < given.states; ++j)
+        lay_out(four, given.columns[y + j], fifth + WIDTH * j * four.height);
 }
 
 // Lanes with a number beyond the limit, with one that is tiny but not 0, or with none, are not good.

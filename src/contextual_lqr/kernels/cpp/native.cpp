@@ -175,14 +175,15 @@ bool factor_blocks(const nb::sequence &columns, const std::optional<Places> &cho
 void update_triangles(const nb::sequence &columns, const Places &rows, const Places &ends,
                       double limit, const Out &packed, const Places &at,
                       nb::ndarray<std::int64_t, nb::c_contig, nb::device::cpu> used,
-                      const std::optional<Places> &steps, int moves) {
+                      const std::optional<Places> &steps, int moves, int acting) {
     const Table table(columns);
     const auto own = std::int64_t(table.starts.size()), count = std::int64_t(ends.size());
     table.require_places(rows.data(), std::int64_t(rows.size()));
-    require(!steps || (0 < moves && moves <= own && std::int64_t(steps->size()) == table.rows &&
-                       !(table.rows && steps->data()[0])),
+    require(!steps ||
+                (0 < moves && moves <= own && 0 <= acting && acting <= moves &&
+                 std::int64_t(steps->size()) == table.rows && !(table.rows && steps->data()[0])),
             "moves or steps do not fit the columns");
-    const std::int64_t states = own - moves, n = steps ? step_columns(moves, states) : own;
+    const std::int64_t states = own - moves, n = steps ? step_columns(moves, states, acting) : own;
     const std::int64_t numbers = n * (n + 1) / 2;
     require(std::int64_t(at.size()) == count && std::int64_t(used.size()) == count,
             "at or used has the wrong size");
@@ -197,9 +198,17 @@ void update_triangles(const nb::sequence &columns, const Places &rows, const Pla
     const auto most = std::min<std::int64_t>(256, (before + 3) / 4 * 4);  // they stay in the cache
     std::vector<double> work(std::size_t(update_room(n, most)));
     std::vector<std::int64_t> order(std::size_t(n + most));
-    const Additions given{
-        table.starts.data(), int(n),      moves,     int(states), steps ? steps->data() : nullptr,
-        rows.data(),         ends.data(), at.data(), count,       limit};
+    const Additions given{table.starts.data(),
+                          int(n),
+                          moves,
+                          int(states),
+                          acting,
+                          steps ? steps->data() : nullptr,
+                          rows.data(),
+                          ends.data(),
+                          at.data(),
+                          count,
+                          limit};
     kernels.update_triangles(given, most, packed.data(), used.data(), work.data(), order.data());
 }
 
@@ -381,7 +390,8 @@ NB_MODULE(native, module) {
                nb::arg("block"), nb::arg("limit"), nb::arg("triangles").noconvert());
     module.def("update_triangles", &update_triangles, nb::arg("columns"), nb::arg("rows"),
                nb::arg("ends"), nb::arg("limit"), nb::arg("packed").noconvert(), nb::arg("at"),
-               nb::arg("used").noconvert(), nb::arg("steps").none(), nb::arg("moves"));
+               nb::arg("used").noconvert(), nb::arg("steps").none(), nb::arg("moves"),
+               nb::arg("acting"));
     module.def("row_hashes", &row_hashes, nb::arg("columns"), nb::arg("found").noconvert());
     module.def("digests", &digests, nb::arg("hashes"), nb::arg("starts"),
                nb::arg("found").noconvert());

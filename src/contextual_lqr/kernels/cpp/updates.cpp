@@ -163,7 +163,7 @@ INLINE void lay_out_steps(const Additions &given, std::int64_t first, std::int64
                           double *panel, std::int64_t height) {
     constexpr double squared = 1e75;  // whose square has a square that is a number
     const double limit = given.limit < squared ? given.limit : squared;
-    const int y = given.moves, before = y, d = given.states;
+    const int y = given.moves, before = y, d = given.states, acting = given.acting;
     const std::int64_t *rows = given.rows + first;
     const bool together = side_by_side(rows, here);
     for (int j = 0; j < y; ++j) {
@@ -184,9 +184,9 @@ INLINE void lay_out_steps(const Additions &given, std::int64_t first, std::int64
         }
     }
     double *one = panel + 5 * y * height, *turn = one + (1 + y) * height;
-    double *fifth = turn + (y > d ? y - d : 0) * height;
+    double *fifth = turn + (y - acting) * height;
     for (std::int64_t i = 0; i < height; ++i) one[i] = i < here;
-    for (int j = d; j < y; ++j, turn += height, fifth += height) {
+    for (int j = acting; j < y; ++j, turn += height, fifth += height) {
         const double *now = panel + j * height, *last = now + before * height;
         for (std::int64_t i = 0; i < height; ++i) {
             turn[i] = double(now[i] > last[i]) - double(now[i] < last[i]);
