@@ -19,7 +19,8 @@ is distributed as if the share had been logged alone (Neufeld et al., "Data thin
 To hedge against deviations that are drawn anew at each step may be too much or too little for those
 that stay: the `hedge`, by which covariances are multiplied, is the one that makes r_i least on
 average. Where even that leaves machines half as costly again as they could be, the gains of an
-episode are refined on the other machines (`refinement.py`), if r_i is less then.
+episode are refined on the other machines (`refinement.py`), if r_i is less then. With data of their
+own they are refined on draws wherever the claim would not be trusted, as `certify` does.
 """
 
 from __future__ import annotations
@@ -60,7 +61,11 @@ from contextual_lqr.certificates.model_tests.unmodelled import (
     unmodelled,
 )
 from contextual_lqr.certificates.paths.path_backtest import backtest_paths
-from contextual_lqr.certificates.refinement import refinable, refined_gains
+from contextual_lqr.certificates.refinement import (
+    refinable,
+    refined_gains,
+    refined_on_draws,
+)
 from contextual_lqr.certificates.saturation import saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.checks import as_count, as_numbers, record, require
@@ -154,8 +159,7 @@ def backtest(
         few_shot = []
         for few in steps:
             belief = task.with_own(few)
-            hedged = hedged_policy(belief, cost, task.hedge, preview)
-            own = task.tried(belief, hedged)
+            own = task.tried(belief, task.own_policy(belief, trusted_excess / factor))
             trusted, bad = task.trusted(own, factor, trusted_excess), own.excess > BAD
             middle, most = np.quantile(own.excess, [0.5, 0.9], method="higher").tolist()
             few_shot.append(FewShot(few, middle, most, int(trusted.sum()), int(bad[trusted].sum())))
@@ -241,15 +245,29 @@ class _Backtest:
             self.population.own(self.chosen, steps=steps, rng=np.random.default_rng(3)), own=True
         )
 
+    def own_policy(self, belief: MachineBelief, most: float) -> Policy:
+        """That of each with steps of its own: hedged, and refined if it claims more than that."""
+        cost, x, ahead = self.cost, self.start, self.preview
+        policy = hedged_policy(belief, cost, self.hedge, ahead)
+        if not self.population.deviating.any() or not refinable(cost):
+            return policy
+        claims = self._claims(belief.draw(_DRAWS, np.random.default_rng(2)), policy)
+        far = np.quantile(claims, QUANTILE, axis=0, method="higher") > most
+        gains = gains_of(policy).copy()
+        gains[far] = refined_on_draws(belief[far], gains[far], cost, x, ahead)
+        return policy_for(cost, gains)
+
+    def _claims(self, drawn: LinearSystem, policy: Policy) -> Float[Array, "draws n"]:
+        """The excess on draws of what is believed."""
+        cost, x, ahead = self.cost, self.start, self.preview
+        paid = np.asarray(costs_of(policy, drawn, cost, x, ahead))
+        return relative_excess(paid, np.asarray(best_costs(drawn, cost, x, ahead)))
+
     def tried(self, belief: MachineBelief, policy: Policy) -> _Tried:
         """The policy for each machine by such a belief, on draws of it and of the truth."""
         cost, x, ahead = self.cost, self.start, self.preview
         drawn = belief.draw(_DRAWS, np.random.default_rng(2))
-        on_draws, optimum = (
-            costs_of(policy, drawn, cost, x, ahead),
-            best_costs(drawn, cost, x, ahead),
-        )
-        claims = relative_excess(np.asarray(on_draws), np.asarray(optimum))
+        claims = self._claims(drawn, policy)
         expected = foreseen(belief.system, ahead)
         predicted = np.asarray(policy_cost(policy, expected, cost, x))
         missed, _ = unmodelled(self.findings, expected, gains_of(policy), cost, x, predicted)

@@ -49,7 +49,11 @@ from contextual_lqr.certificates.model_tests.finding import numbered
 from contextual_lqr.certificates.model_tests.free_inputs import deceived
 from contextual_lqr.certificates.model_tests.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.certificates.model_tests.untested_law import UNTESTED, untested
-from contextual_lqr.certificates.refinement import refinable, refined_gains
+from contextual_lqr.certificates.refinement import (
+    refinable,
+    refined_gains,
+    refined_on_draws,
+)
 from contextual_lqr.certificates.saturation import Saturation, saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.checks import (
@@ -226,12 +230,8 @@ class CertificationTask:
         n = len(G)
         gains = gains_of(planned.policy) if given is None else given
         gains = np.where(good.reshape(-1, *[1] * (gains.ndim - 1)), gains, 0.0)
-        population, refine = decoder.population, self.check.refined and given is None
-        if refine and unseen is not None and population is not None and refinable(cost):
-            assert isinstance(belief, MachineBelief)  # of machines one by one
-            gains[unseen] = refined_gains(
-                belief[unseen], gains[unseen], cost, x, population, preview=self.preview
-            )
+        if given is None and isinstance(belief, MachineBelief):
+            self._refine(belief, gains, np.ones(n, bool) if unseen is None else unseen)
         policy = policy_for(cost, gains)
         predicted = np.asarray(policy_cost(policy, expected, cost, x))
 
@@ -315,6 +315,30 @@ class CertificationTask:
             one if one.verdict == "trust" else self._naming(one, matrix)
             for one, matrix in zip(certificates, G, strict=True)
         ]
+
+    def _refine(
+        self,
+        belief: MachineBelief,
+        gains: Float[Array, "n *steps m d"],
+        unseen: Bool[Array, " n"],
+    ) -> None:
+        """Refine the gains of machines never seen if the backtest asks for it; of others by need.
+
+        There is need where machines deviate from the law, and the claim would not be trusted.
+        """
+        cost, x, population, ahead = self.cost, self.start, self.decoder.population, self.preview
+        if population is None or not refinable(cost):
+            return
+        if self.check.refined and unseen.any():
+            hedged = gains[unseen]
+            gains[unseen] = refined_gains(
+                belief[unseen], hedged, cost, x, population, preview=ahead
+            )
+        own = np.flatnonzero(~unseen)
+        if len(own) and population.deviating.any():
+            excess, _ = self._on_draws(belief[own], policy_for(cost, gains[own]))
+            far = own[excess * self.check.factor > TRUSTED_EXCESS]
+            gains[far] = refined_on_draws(belief[far], gains[far], cost, x, ahead)
 
     def _limited(
         self,

@@ -1,15 +1,20 @@
-"""The gains for a machine never tried that are best for the machines seen, where these differ much.
+"""The gains of an episode that are best for machines which differ much, and stay as they are.
 
 To hedge in `solve` takes deviations as drawn anew at each step. Those of a machine stay, so that an
 input that is too strong for it is too strong at every step: the hedge is too timid for most
-machines, and still explodes on some. A machine never tried is like one of those that were seen:
-alternatives M_j are their deviations about its own law (a bootstrap, which need not be Gaussian),
-and the gains of an episode are refined for the least mean over j of J(K, M_j) / J*(M_j). Gains of
-every step can fit a hundred machines too well: each of these varies at each step besides, as in
-`solve`, with about half the covariance of what is believed.
+machines, and still explodes on some. So gains are refined for the least mean of log J(K, M_j) over
+alternatives M_j to the machine; of J itself the few worst would be all that counts.
 
-As a function of the gain of one step alone that mean is quadratic. With the second moment X_j of
-the state before the step and the value P_j after it, w_j = 1 / J*(M_j) and y = [x; u],
+    never tried      it is like one of those seen: their deviations about its own law (a bootstrap,
+                     which need not be Gaussian)
+    with own data    draws of its posterior, in pairs on either side of the mean
+
+Gains of every step can fit a hundred machines too well: each of these varies at each step besides,
+as in `solve`, with a part of the covariance of what is believed.
+
+log J is below its tangent, so that what lessens Σ_j w_j J(K, M_j) with w_j = 1 / J(K', M_j) lessens
+that mean, too, from the gains K' on. As a function of the gain of one step alone the sum is
+quadratic. With the second moment X_j of the state before the step and the value P_j after it,
 
     Σ_j w_j (S_j K + L_j) X_j = 0,    S_j = R + B_jᵀP_jB_j,   L_j = Nᵀ + B_jᵀP_jA_j
 
@@ -23,18 +28,19 @@ from __future__ import annotations
 from typing import TypeGuard
 
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.machine import MachineBelief, as_system
 from contextual_lqr.belief.machines.population import Population
-from contextual_lqr.lqr.preview import Preview, best_costs
+from contextual_lqr.lqr.preview import Preview
 from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.stationary import Cost
 
-_VARIED = 0.45  # of the covariances: less would fit the machines seen too well
-_SWEEPS = 6
-_SETTLED = 1e-2  # the gain of a sweep, relative
+_VARIED = 0.85  # of the covariances: less would fit the machines seen too well
+_PAIRS, _FEWEST = 100, 10  # of draws; with fewer, for want of room, gains stay as they are
+_SWEEPS = 20
+_SETTLED = 1e-3  # the gain of a sweep in the mean logarithm
 _RANK = 1e-10
 _TOGETHER = 1 << 22  # numbers in the moments of machines that are refined at once
 
@@ -65,23 +71,48 @@ def refined_gains(
         some = slice(first, first + size)
         part = belief[some]
         systems = as_system(part.mean + apart[:, None], part.noise)
-        best = np.asarray(best_costs(systems, cost, start, preview))
-        weights = np.where(np.isfinite(best) & (best > 0), 1 / best, 0.0)
+        counted = np.ones((len(places), len(part.mean)), bool)
         if left_out is not None:
-            weights[places[:, None] == left_out[some]] = 0.0
-        varied = _VARIED * part.covariances
-        sweeps = _Sweeps(systems, weights, varied, cost, start, preview)
+            counted = places[:, None] != left_out[some]
+        sweeps = _Sweeps(systems, counted, _VARIED * part.covariances, cost, start, preview)
+        found[some] = sweeps.settled(gains[some])
+    return found
+
+
+def refined_on_draws(
+    belief: MachineBelief,
+    gains: Float[Array, "k steps m d"],
+    cost: QuadraticCost,
+    start: Float[Array, " d"],
+    preview: Preview | None = None,
+) -> Float[Array, "k steps m d"]:
+    """The gains of machines with data of their own, from hedged ones."""
+    found, d = gains.copy(), belief.mean.shape[1]
+    numbers = 2 * (gains.shape[1] + 1) * d * d
+    pairs = min(_PAIRS, _TOGETHER // numbers)
+    if pairs < _FEWEST:
+        return found
+    size = max(1, _TOGETHER // (pairs * numbers))
+    for first in range(0, len(gains), size):
+        some = slice(first, first + size)
+        part = belief[some]
+        # Each machine has the same draws whichever others are refined beside it.
+        drawn = [part[i].draw(pairs, np.random.default_rng(5)) for i in range(len(part.mean))]
+        M = np.stack([np.concatenate((one.A, one.B), -1) for one in drawn], 1)
+        systems = as_system(np.concatenate((M, 2 * part.mean - M)), part.noise)
+        counted = np.ones(systems.A.shape[:2], bool)
+        sweeps = _Sweeps(systems, counted, _VARIED * part.covariances, cost, start, preview)
         found[some] = sweeps.settled(gains[some])
     return found
 
 
 class _Sweeps:
-    """n alternatives to each of k machines, and the mean of their costs as a function of gains."""
+    """n alternatives to each of k machines, and a mean of their costs as a function of gains."""
 
     def __init__(
         self,
         systems: LinearSystem,
-        weights: Float[Array, "n k"],
+        counted: Bool[Array, "n k"],
         covariances: Float[Array, "k d y y"],
         cost: QuadraticCost,
         start: Float[Array, " d"],
@@ -89,9 +120,7 @@ class _Sweeps:
     ) -> None:
         self.A, self.B, self.preview = systems.A, systems.B, preview
         self.noise = np.broadcast_to(systems.noise, self.A.shape)
-        total = weights.sum(0)
-        self.weights = weights / np.where(total > 0, total, 1.0)
-        self.C, self.cost, self.start = covariances, cost, start
+        self.counted, self.C, self.cost, self.start = counted, covariances, cost, start
 
     def _at(self, t: int) -> Float[Array, "n k d d"]:
         """A of the step."""
@@ -103,16 +132,19 @@ class _Sweeps:
 
     def settled(self, gains: Float[Array, "k steps m d"]) -> Float[Array, "k steps m d"]:
         """Sweep until the mean hardly falls; what is no number at the start stays as it was."""
-        K, before = gains, np.full(len(gains), np.inf)
+        K, found, before = gains, gains, np.full(len(gains), np.inf)
+        going = np.ones(len(gains), bool)  # each by itself
         for _ in range(_SWEEPS + 1):
-            moments = self._moments(K)
-            new, mean = self._swept(K, moments)  # the mean after the sweep
-            better = np.isfinite(new).all((1, 2, 3)) & (mean < before)
-            K = np.where(better[:, None, None, None], new, K)
-            if not (better & ~(mean > before * (1 - _SETTLED))).any():
+            X = self._moments(K)
+            paid = self._paid(K, X)
+            logs = np.log(paid).mean(0, where=self.counted)
+            going &= logs < before
+            found = np.where(going[:, None, None, None], K, found)
+            going &= before - logs > _SETTLED
+            if not going.any():
                 break
-            before = np.where(better, mean, before)
-        return K
+            K, before = self._swept(K, X, np.where(self.counted, 1 / paid, 0.0)), logs
+        return found
 
     def _moments(self, K: Float[Array, "k steps m d"]) -> Float[Array, "H n k d d"]:
         """X_t = E[xxᵀ] before each step."""
@@ -130,17 +162,31 @@ class _Sweeps:
             X[t + 1][..., at, at] += more.swapaxes(0, 1)
         return X
 
-    def _swept(
+    def _paid(
         self, K: Float[Array, "k steps m d"], X: Float[Array, "H n k d d"]
-    ) -> tuple[Float[Array, "k steps m d"], Float[Array, " k"]]:
-        """The gains, each the best one for the moments before it and the gains after it."""
-        cost, w, d = self.cost, self.weights[..., None, None], len(self.start)
+    ) -> Float[Array, "n k"]:
+        """The costs of gains with these moments."""
+        cost = self.cost
+        total = np.einsum("ij,nkij->nk", cost.Q[-1], X[-1])
+        for t in range(K.shape[1]):
+            stage = cost.Q[t] + K[:, t].swapaxes(1, 2) @ cost.R[t] @ K[:, t]
+            if cost.N is not None:
+                stage = stage + cost.N[t] @ K[:, t] + (cost.N[t] @ K[:, t]).swapaxes(1, 2)
+            total += np.einsum("kij,nkij->nk", stage, X[t])
+        return np.asarray(total)
+
+    def _swept(
+        self,
+        K: Float[Array, "k steps m d"],
+        X: Float[Array, "H n k d d"],
+        weights: Float[Array, "n k"],
+    ) -> Float[Array, "k steps m d"]:
+        """The gains, each the best for the moments before it and the gains after it."""
+        cost, w, d = self.cost, weights[..., None, None], len(self.start)
         k, steps, m, _ = K.shape
         K, P = K.copy(), np.broadcast_to(cost.Q[-1], self.A.shape)
-        spent = np.zeros(w.shape[:2])
         flat = self.C.reshape(k, d, -1)
         for t in reversed(range(steps)):
-            spent += (P * self.noise).sum((-2, -1))
             varied = np.einsum("njii->jni", P) @ flat
             varied = varied.swapaxes(0, 1).reshape(*P.shape[:2], *self.C.shape[2:])
             PB, A = P @ self.B, self._at(t)
@@ -159,8 +205,7 @@ class _Sweeps:
             P = F.swapaxes(-1, -2) @ P @ F + cost.Q[t] + E[..., :d, :d] + cross
             P = P + cross.swapaxes(-1, -2)
             P = P + K[:, t].swapaxes(1, 2) @ (E[..., d:, d:] + cost.R[t]) @ K[:, t]
-        paid = np.einsum("i,nkij,j->nk", self.start, P, self.start) + spent
-        return K, (self.weights * paid).sum(0)
+        return K
 
 
 def _least(curve: Float[Array, "k q q"], right: Float[Array, "k q"]) -> Float[Array, "k q"]:
