@@ -42,6 +42,7 @@ class Machines:
     error: Array | None = None  # (d,)
     quantum: Array | None = None  # (d,)
     degrees: float = np.inf  # of Student's t for the shocks, scaled to the same covariance
+    smooth = False  # whether `least` finds the least cost with a fault (support_worn.py)
 
     @property
     def sizes(self) -> tuple[int, int, int]:

@@ -6,17 +6,20 @@
 reaches with it: so more are counted as bad than are. Noise that grows with the states is no fault
 that a controller could avoid: there it is the optimum with that noise. Nor are limits of the
 inputs: there the mean of the run keeps to them, which is still a lower bound.
+
+That bound may be far too low: drag alone can double what a run costs. `least` is the least cost
+found for one machine with its fault, where that is smooth.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy import ndarray as Array
 from scipy.linalg import block_diag
-from scipy.optimize import lsq_linear
+from scipy.optimize import lsq_linear, minimize
 from support_broken import RUNS, Machines, _costs
 
 import contextual_lqr as clqr
@@ -65,9 +68,15 @@ class Worn(Machines):
     ageing: float = 0.0
 
     def run(
-        self, gains: Array, start: Array, shocks: Array, rng: np.random.Generator, dither: float = 0
+        self,
+        gains: Array,
+        start: Array,
+        shocks: Array,
+        rng: np.random.Generator,
+        dither: float = 0,
+        push: Array | None = None,
     ) -> tuple[Array, Array, Array]:
-        """As of `Machines`."""
+        """As of `Machines`; with a push (n, steps, m), that is added to the inputs."""
         n, runs, steps, d = shocks.shape
         m = self.B.shape[-1]
         x, zero = np.broadcast_to(start, (n, runs, d)), np.zeros((n, runs, d))
@@ -77,6 +86,7 @@ class Worn(Machines):
         for t in range(steps):
             u = shown[-1] @ gains[:, t].swapaxes(1, 2)
             u = u + dither * rng.standard_normal(u.shape)
+            u = u if push is None else u + push[:, None, t]
             at = self._actuator(u, at)
             acting = at * strength[:, None] * max(1 - self.fading * t, 0.0)
             acting = acting - self._forces(x, acting)
@@ -166,6 +176,40 @@ class Worn(Machines):
         doubt = clqr.ModelUncertainty(np.broadcast_to(covariances, (n, *covariances.shape)))
         hedged = clqr.solve(system, cost, uncertainty=doubt).policy
         return np.minimum(self.paid(hedged.gains, cost, start), self.paid(gains, cost, start))
+
+    @property
+    def smooth(self) -> bool:
+        """Whether the least cost can be searched for along slopes."""
+        return self.speed > 0 or any(
+            one is not None for one in (self.drag, self.hardening, self.weaker)
+        )
+
+    def least(self, i: int, gains: Array, cost: clqr.QuadraticCost, start: Array) -> float:
+        """The least cost that a search finds for machine i with its fault, from its own gains.
+
+        Pushes are added at each step to what these play. They move the mean of the run; what noise
+        costs is what it costs under these gains.
+        """
+        (steps, m, d), small = gains.shape[1:], 1e-6 * np.abs(start).max()
+        one = replace(self, A=self.A[i : i + 1], B=self.B[i : i + 1])
+
+        def costs(pushes: Array) -> Array:
+            n = len(pushes)
+            many = replace(one, A=np.repeat(one.A, n, 0), B=np.repeat(one.B, n, 0))
+            own, none = np.repeat(gains[i : i + 1], n, 0), np.zeros((n, 1, steps, d))
+            push = pushes.reshape(n, steps, m)
+            played = many.run(own, start, none, np.random.default_rng(0), push=push)
+            return np.asarray(_costs(played, cost)[:, 0])
+
+        def slopes(push: Array) -> tuple[float, Array]:
+            moves = small * np.eye(len(push))
+            found = costs(np.concatenate((push[None], push + moves, push - moves)))
+            return found[0], (found[1 : 1 + len(push)] - found[1 + len(push) :]) / (2 * small)
+
+        first = np.zeros(steps * m)
+        search = minimize(slopes, first, jac=True, method="L-BFGS-B", options={"maxiter": 300})
+        paid = one.paid(gains[i : i + 1], cost, start)[0]
+        return float(paid - costs(first[None])[0] + search.fun)
 
     def _unavoidable(self, cost: clqr.QuadraticCost, start: Array) -> Array:
         """What limits of the inputs cost the mean of a run, at least: a quadratic programme.
