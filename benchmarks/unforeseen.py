@@ -110,8 +110,8 @@ left out there.
 The excess is over the optimum of the machine without its fault, which no machine with it reaches:
 the share of bad ones is an upper bound. Only where faults are smooth, and a machine that is trusted
 looks bad beside that bound, is it held against the best inputs found for the machine with its
-fault: drag alone can double what a run costs. Where inputs have limits, the mean of the run keeps to them
-in that optimum. Where noise grows, it is that of the best hedged linear controller.
+fault: drag alone can double what a run costs. Where inputs have limits, the mean of the run keeps
+to them in that optimum. Where noise grows, it is that of the best hedged linear controller.
 
 """
 

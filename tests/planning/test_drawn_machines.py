@@ -52,7 +52,7 @@ def test_parts_are_those_of_the_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = first_steps(*task)
     monkeypatch.setattr("contextual_lqr.planning.drawn_machines._TOGETHER", 2 * H * D * D)
     for part, one in zip(first_steps(*task), whole, strict=True):
-        assert np.array_equal(part, one)
+        np.testing.assert_allclose(part, one, rtol=1e-13)  # rounding depends on where memory is
 
 
 def test_costs_lost_to_rounding_are_infinite() -> None:

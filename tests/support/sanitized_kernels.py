@@ -67,10 +67,13 @@ for n, lengths in itertools.product((1, 2, 5, 12), counts):
         used = bindings.update_triangles(list(columns), rows, ends, 1e9, packed, at)
         assert used.tolist() == list(lengths)
     for y in {1, n}:
-        k = 6 * y + 1 + 2 * max(2 * y - n, 0) + n - y
+        acting = rng.integers(0, y + 1).item()
+        k = 6 * y + 1 + 2 * (y - acting) + n - y
         packed, steps = np.zeros((len(ends) + 2, k * (k + 1) // 2)), np.arange(ends[-1]) % 9
         for _ in range(2):
-            bindings.update_triangles(list(columns), rows, ends, 1e9, packed, at + 2, steps, y)
+            bindings.update_triangles(
+                list(columns), rows, ends, 1e9, packed, at + 2, steps, y, acting
+            )
 keys, slots = rng.integers(0, 2**63, 100).astype(np.uint64), np.full(128, -1, np.int32)
 bindings.enter_keys(keys, slots, np.arange(100))
 assert bindings.find_keys(keys, slots, keys).tolist() == list(range(100))
