@@ -11,9 +11,9 @@ from numpy.random import default_rng
 import contextual_lqr as clqr
 from contextual_lqr import LinearPolicy, LinearSystem, QuadraticCost, policy_cost, solve
 from contextual_lqr.certificates.model_tests.finding import Finding
+from contextual_lqr.certificates.model_tests.late_inputs import late_excess
 from contextual_lqr.certificates.model_tests.unmodelled import (
     findings_of,
-    late_cost,
     push_costs,
     unmodelled,
 )
@@ -50,23 +50,6 @@ def test_a_push_costs_what_a_simulation_pays_for_it(seed: int, cross: bool) -> N
             assert found[i, r] == pytest.approx(paid + x @ cost.Q[-1] @ x, rel=1e-9)
 
 
-@given(st.integers(0, 10**6), st.booleans(), st.integers(0, M - 1))
-def test_a_late_input_costs_what_a_simulation_pays(seed: int, cross: bool, j: int) -> None:
-    system, cost, gains, start = task(seed, cross)
-    still = LinearSystem(system.A, system.B)
-    found = late_cost(j, still, gains, cost, start)
-    for i in range(N):
-        x, paid, before = start, 0.0, np.zeros(M)
-        for t in range(STEPS):
-            u = gains[i, t] @ x
-            paid += x @ cost.Q[t] @ x + u @ cost.R[t] @ u
-            paid += 0.0 if cost.N is None else 2 * x @ cost.N[t] @ u
-            acting = u.copy()
-            acting[j] = before[j]
-            x, before = system.A[i] @ x + system.B[i] @ acting, u
-        assert found[i] == pytest.approx(paid + x @ cost.Q[-1] @ x, rel=1e-8, abs=1e-10)
-
-
 def finding(kind: str, size: float, state: int, regressor: int | None = None) -> Finding:
     """What a test says."""
     return Finding(kind, 1e-9, 0.5, size, state, regressor, f"{kind} of {size}")  # type: ignore[arg-type]
@@ -83,10 +66,13 @@ def test_of_what_tests_find_about_one_state_the_worst_counts() -> None:
     total, said = unmodelled(found, system, gains, cost, start, predicted)
     np.testing.assert_allclose(total, 0.04 * push[:, 0] + 0.01 * push[:, 2], rtol=1e-12)
     assert set(said) <= {"memory of 0.2", "memory of 0.1"}
-    late = (finding("late input", 0.0, 1, D),)
+    rows = np.random.default_rng(0).normal(size=(2, D + M + 1))
+    late = tuple(
+        replace(finding("late input", 0.0, r, D), late_row=tuple(row)) for r, row in enumerate(rows)
+    )
     total, _ = unmodelled(late, system, gains, cost, start, predicted)
-    more = late_cost(0, system, gains, cost, start) / predicted - 1
-    np.testing.assert_allclose(total, np.maximum(more, 0.0), rtol=1e-12)
+    more = late_excess(0, late, system, gains, cost, start)
+    np.testing.assert_allclose(total, more, rtol=1e-12)
 
 
 def test_what_is_not_linear_may_be_in_step_with_the_run() -> None:
@@ -161,8 +147,9 @@ def test_a_delay_under_feedback_is_counted_even_if_a_state_explains_it_better() 
     predicted = np.atleast_1d(clqr.policy_cost(policy, system, cost, [1.0, 0.0]))
     start = np.array([1.0, 0.0])
     counted, _ = unmodelled(found, system, policy.gains[None], cost, start, predicted)
-    delayed = late_cost(0, system, policy.gains[None], cost, start)
-    assert counted[0] >= 0.999 * (delayed[0] / predicted[0] - 1) > 0.02
+    about = [one for one in found if one.late == 2]
+    more = late_excess(0, about, system, policy.gains[None], cost, start)
+    assert counted[0] >= more[0] > 0.02
 
 
 def test_an_actuator_that_saturates_unlogged_is_not_trusted() -> None:

@@ -50,6 +50,7 @@ class Finding:
     regressor: int | None
     sentence: str
     maybe_late: int | None = None
+    late_row: tuple[float, ...] = ()
     power: int = 0
     usual: float = 0.0
     pace: float = 0.0
@@ -61,6 +62,11 @@ class Finding:
     def found(self) -> bool:
         """Whether it is more than a doubt."""
         return self.p_value <= (CURVED if self.kind in ("nonlinear", "actuator") else LEVEL)
+
+    @property
+    def late(self) -> int | None:
+        """The place of an input that acts late, or may."""
+        return self.regressor if self.kind == "late input" else self.maybe_late
 
     def said(self, names: Sequence[str]) -> str:
         """The sentence, with these names of all states and inputs."""

@@ -39,7 +39,7 @@ four tests of linearity. A column in other units is the same column: no test dep
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -62,6 +62,7 @@ from contextual_lqr.certificates.model_tests.explained import (
     p_values,
 )
 from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, at
+from contextual_lqr.certificates.model_tests.late_inputs import with_late_rows
 from contextual_lqr.certificates.model_tests.linearity import Usual, linearity
 from contextual_lqr.certificates.model_tests.shared_coefficients import (
     by_state,
@@ -99,11 +100,12 @@ def misspecification(
     given = {i: np.asarray(row, float) / size[i - d] for i, row in (known or {}).items()}
     law = Law.fitted(T, G, d)
     found = explained(T, np.asarray(counts), law.M)
+    rest = partial(apart, found.Q)
     findings = [
         *_whiteness(found),
-        *_omission(found),
+        *with_late_rows(_omission(found), T, size, found.z, rest, d, y),
         *linearity(found, Usual.of(factors, counts, columns), columns),
-        *_actuators(T, size, found, law, columns),
+        *_actuators(T, size, found, law, columns, rest),
         *_one_law(found, law),
         *(_known_row(i, given[i], T, G, found, law) for i in sorted(given)),
     ]
@@ -163,13 +165,17 @@ def _omission(found: Explained) -> Iterator[Finding]:
 
 
 def _actuators(
-    T: Array, size: Array, found: Explained, law: Law, columns: Columns
+    T: Array,
+    size: Array,
+    found: Explained,
+    law: Law,
+    columns: Columns,
+    rest: Callable[[Array], Array],
 ) -> list[Finding]:
     free = np.where((found.left > 0).any(1), found.free, 0)  # of those that say anything
     noise = found.left.sum(0) / max(int(free.sum()), 1) * ~found.exact
     # The same for all machines: by its own noise one whose actuator fails would count for less.
     deviations = np.sqrt(noise) * (free > 0)[:, None]
-    rest = partial(apart, found.Q)
     return list(actuators(T, size, columns, law.M, found.z, deviations, rest, float(free.sum())))
 
 

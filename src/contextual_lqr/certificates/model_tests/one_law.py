@@ -10,6 +10,7 @@ from contextual_lqr.belief.machines.lagged_steps import Columns
 from contextual_lqr.certificates.model_tests.actuators import actuators
 from contextual_lqr.certificates.model_tests.explained import CURVES, EXACT, Law, in_units
 from contextual_lqr.certificates.model_tests.finding import LEVEL, Finding, Kind, at
+from contextual_lqr.certificates.model_tests.late_inputs import with_late_rows
 from contextual_lqr.certificates.model_tests.linearity import Usual, curved
 from contextual_lqr.certificates.model_tests.shared_coefficients import Shared, by_state, span
 
@@ -45,11 +46,14 @@ def of_one_law(
                 found.append(_memory(p_value, shared, r, d))
             else:
                 found.append(curved(test, p_value, shared, r, r, usual))
-    found += _actuators(factors, counts, matrices, columns)
+    found = _of_inputs(found, factors, counts, matrices, columns)
     return sorted((one for one in found if one.p_value <= level), key=lambda one: one.p_value)
 
 
-def _actuators(factors: Array, counts: Array, matrices: Array, columns: Columns) -> list[Finding]:
+def _of_inputs(
+    found: list[Finding], factors: Array, counts: Array, matrices: Array, columns: Columns
+) -> list[Finding]:
+    """What is found, with what the data say of late inputs, and what actuators do."""
     y, d = columns.y, columns.states
     T, G, size = in_units(factors, matrices)
     law = Law.fitted(T, G, d)
@@ -67,7 +71,10 @@ def _actuators(factors: Array, counts: Array, matrices: Array, columns: Columns)
     noisy = left > EXACT**2 * np.square(T[..., -d:]).sum((0, 1))
     deviations = np.sqrt(left * noisy / max(free, 1))
     deviations = np.broadcast_to(deviations, (n, d)) * (counts > 0)[:, None]
-    return list(actuators(T, size, columns, law.M, z, deviations, rest, free))
+    return [
+        *with_late_rows(found, T, size, z, rest, d, y),
+        *actuators(T, size, columns, law.M, z, deviations, rest, free),
+    ]
 
 
 def _memory(p_value: float, shared: Shared, r: int, d: int) -> Finding:

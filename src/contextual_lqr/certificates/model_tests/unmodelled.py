@@ -17,8 +17,8 @@ changes within an episode counts at its size at the end of the task, whether log
 shorter. And it may be in step with the run, so that its costs add up as lengths do, (√J + √c)² - J
 for the c above and the predicted J.
 
-An input that acts late may make a stable loop unstable, which no small push shows: the cost is then
-also compared with that with the whole input a step late.
+An input that acts late may make a stable loop unstable, which no small push shows: what that costs
+is told by the machine that the data then say there is (late_inputs.py).
 """
 
 from __future__ import annotations
@@ -34,17 +34,14 @@ from contextual_lqr import kernels
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.certificates.model_tests.faulty_runs import faulty_runs
 from contextual_lqr.certificates.model_tests.finding import DOUBT, Finding, numbered
+from contextual_lqr.certificates.model_tests.late_inputs import late_excess
 from contextual_lqr.certificates.model_tests.misspecification import misspecification
 from contextual_lqr.certificates.model_tests.one_law import of_one_law
-from contextual_lqr.checks import altered
 from contextual_lqr.context import Dynamics as NonLinear
 from contextual_lqr.lqr.affine import moving_part
 from contextual_lqr.lqr.dynamics import Dynamics
 from contextual_lqr.lqr.moments import step_moments
-from contextual_lqr.lqr.problem import LinearSystem
-from contextual_lqr.lqr.solve import policy_cost
-from contextual_lqr.lqr.stationary import Cost, StationaryCost, policy_for
-from contextual_lqr.lqr.time_varying import TimeVaryingSystem
+from contextual_lqr.lqr.stationary import Cost, StationaryCost
 
 COSTLY = 0.02  # from here on a finding forbids trust by itself
 
@@ -163,22 +160,21 @@ def _of_tests(
             for one, times in zip(findings, larger, strict=True)
         ]
     )
-    d = system.state_size
-    late = [one.regressor if one.kind == "late input" else one.maybe_late for one in findings]
-    late = [place if one.found else None for one, place in zip(findings, late, strict=True)]
-    for j in {place - d for place in late if place is not None}:
-        more = late_cost(j, system, gains, cost, start) - predicted
-        for i, place in enumerate(late):
-            if place == j + d:
-                costs[i] = np.fmax(costs[i], more)
     costs /= np.abs(predicted)
     curved = np.array([one.found and one.kind == "nonlinear" for one in findings])
     costs[curved] += 2 * np.sqrt(costs[curved])
+    d = system.state_size
     by_state = {one.state: np.zeros(len(gains)) for one in findings}
     for one, each in zip(findings, costs, strict=True):
         by_state[one.state] = np.fmax(by_state[one.state], each)
-    total = sum(by_state.values(), np.zeros(len(gains)))
-    return total, _most_telling(findings, costs, names)
+    total, lateness = sum(by_state.values(), np.zeros(len(gains))), np.zeros(len(gains))
+    for j in range(d, d + gains.shape[-2]):
+        late = [i for i, one in enumerate(findings) if one.found and one.late == j]
+        if late:
+            about = [findings[i] for i in late]
+            more = late_excess(j - d, about, system, gains, cost, start)
+            costs[late], lateness = np.fmax(costs[late], more), lateness + more
+    return np.fmax(total, lateness), _most_telling(findings, costs, names)
 
 
 def _most_telling(
@@ -238,29 +234,6 @@ def in_the_long_run(
         return ""
     names = numbered(cost.state_size, cost.input_size) if names is None else names
     return f"{found[0].said(names)}: what that costs in the long run is unknown"
-
-
-def late_cost(
-    j: int,
-    system: Dynamics,
-    gains: Float[Array, "n *steps m d"],
-    cost: Cost,
-    start: Float[Array, " d"],
-) -> Float[Array, " n"]:
-    """The cost of these gains if input j acts one step late: it is then a state as well."""
-    d = gains.shape[-1]
-
-    def with_state(array: Array, rows: int, columns: int) -> Array:
-        return np.pad(array, [(0, 0)] * (array.ndim - 2) + [(0, rows), (0, columns)])
-
-    A, B = with_state(system.A, 1, 1), with_state(system.B, 1, 0)
-    A[..., :d, d], B[..., :d, j], B[..., d, j] = system.B[..., j], 0.0, 1.0
-    kind = LinearSystem if system.steps is None else TimeVaryingSystem
-    delayed = kind.unchecked(A, B, with_state(system.noise, 1, 1))
-    N = None if cost.N is None else with_state(cost.N, 1, 0)
-    same = altered(cost, Q=with_state(cost.Q, 1, 1), N=N)
-    policy = policy_for(same, with_state(gains, 0, 1))
-    return np.asarray(policy_cost(policy, delayed, same, np.append(start, 0.0)))
 
 
 def push_costs(
