@@ -38,7 +38,7 @@ from contextual_lqr.lqr.problem import LinearSystem, QuadraticCost
 from contextual_lqr.lqr.stationary import Cost
 
 _VARIED = 0.85  # of the covariances: less would fit the machines seen too well
-_PAIRS, _FEWEST = 100, 10  # of draws; with fewer, for want of room, gains stay as they are
+_PAIRS, _FEWEST = 32, 10  # of draws; with fewer, for want of room, gains stay as they are
 _SWEEPS = 20
 _SETTLED = 1e-3  # the gain of a sweep in the mean logarithm
 _RANK = 1e-10
