@@ -162,8 +162,11 @@ def test_a_description_makes_a_study(tmp_path, url) -> None:
     with Study.open(url, tmp_path / "fleet.toml") as study:
         assert study.decoder.state()[0]["deviations"] == "estimated"
         assert study._log.description == TEMPLATE
+        for mass, states in enumerate(default_rng(0).standard_normal((5, 20, 2)), 1):
+            study.tell({"mass": float(mass)}, Trajectory(states, np.zeros((19, 1))), f"M-{mass}")
+        assert "hardly excite force" in study.certify({"mass": 2.0}, bounds=False).reason
     with Study.open(url, tmp_path / "fleet.toml") as again:
-        assert again.status().episodes == 0
+        assert again.status().episodes == 5
 
 
 def test_certificates_count_the_limits_of_inputs(fleet, url) -> None:

@@ -34,10 +34,16 @@ def agent_of(fleet: Any) -> tuple[Agent, str | None]:
 
 def described_agent(text: str | None) -> Agent | None:
     """The agent of a description, if there is one that needs no files beside it."""
+    fleet = description_of(text)
+    return None if fleet is None else _described(fleet)
+
+
+def description_of(text: str | None) -> FleetDescription | None:
+    """What the text describes, if there is one that needs no files beside it."""
     if text is None:
         return None
     with suppress(InputError):
-        return _described(FleetDescription.parse(text))
+        return FleetDescription.parse(text)
     return None
 
 

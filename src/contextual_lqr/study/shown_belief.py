@@ -26,11 +26,11 @@ from contextual_lqr.checks import require, shown
 from contextual_lqr.context.block import BlockContext
 from contextual_lqr.context.columns import column_names
 from contextual_lqr.context.variables import one_by_one
-from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.misfit import find_misfits
-from contextual_lqr.errors import ContextualLQRError, InputError
+from contextual_lqr.errors import ContextualLQRError
 from contextual_lqr.files import finite
 from contextual_lqr.lqr.problem import QuadraticCost
+from contextual_lqr.study.fleets import description_of
 from contextual_lqr.study.shown_log import NO_LABEL
 
 Ranges = Mapping[str, tuple[float, float]]
@@ -62,15 +62,11 @@ class Names:
         """As the description has them; x1, …, u1, … where there is none."""
         states = tuple(f"x{i + 1}" for i in range(d))
         inputs = tuple(f"u{i + 1}" for i in range(m))
-        if description is not None:
-            try:
-                fleet = FleetDescription.parse(description)
-            except InputError:  # a file that it names is not here
-                fleet = None
-            if fleet is not None and (len(fleet.states), len(fleet.inputs)) == (d, m):
-                drawn = tuple(one is not None for one in fleet.labels)
-                own = {name: fleet.units.get(name, "") for name in fleet.context_names}
-                return cls(fleet.state_names, fleet.input_names, fleet.units, own, drawn)
+        fleet = description_of(description)
+        if fleet is not None and (len(fleet.states), len(fleet.inputs)) == (d, m):
+            drawn = tuple(one is not None for one in fleet.labels)
+            own = {name: fleet.units.get(name, "") for name in fleet.context_names}
+            return cls(fleet.state_names, fleet.input_names, fleet.units, own, drawn)
         return cls(states, inputs, {}, dict.fromkeys(contexts or (), ""), (True,) * (d + m))
 
 

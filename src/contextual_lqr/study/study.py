@@ -32,7 +32,7 @@ from contextual_lqr.planning.agent import Agent
 from contextual_lqr.planning.episode import Episode, as_state
 from contextual_lqr.study import encoding, log
 from contextual_lqr.study.asking import asks_out, generator, plan_beside
-from contextual_lqr.study.fleets import agent_of, described_agent
+from contextual_lqr.study.fleets import agent_of, described_agent, description_of
 from contextual_lqr.study.forking import Lock
 from contextual_lqr.study.learner import Learner, agent_bytes
 from contextual_lqr.study.records import Asked, StudyStatus, Told
@@ -302,11 +302,15 @@ class Study(Displayed):
     def certify(self, context: Any, machine: str | None = None, **options: Any) -> Certificate:
         """The controller for a machine, and how far to trust it; options as for `certify`.
 
-        Inputs are clipped to the agent's limits, unless others are given.
+        Inputs are clipped to the agent's limits, unless others are given, and states and inputs
+        have the names of the fleet's description.
         """
-        agent = self._learner.agent
-        decoder, options = self.decoder, {"input_bounds": agent.input_bounds, **options}
-        return certify(decoder, context, agent.cost, agent.start, machine=machine, **options)
+        agent, fleet = self._learner.agent, description_of(self._log.description)
+        own: dict[str, Any] = {"input_bounds": agent.input_bounds}
+        if fleet is not None:
+            own = {"input_bounds": fleet.input_bounds, "states": fleet.state_names}
+        own |= options
+        return certify(self.decoder, context, agent.cost, agent.start, machine=machine, **own)
 
     def status(self) -> StudyStatus:
         """How the study stands."""
