@@ -297,7 +297,7 @@ the machine without its fault.
 def main() -> None:
     """Measure, print, and write the section if asked."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--seeds", type=int, default=2, help="how many, from 3200 on")
+    parser.add_argument("--seeds", type=int, default=6, help="how many, from 3200 on")
     parser.add_argument("--fleets", type=int, default=5, help="how many of each seed")
     parser.add_argument("--development", action="store_true", help="seeds from 0 on instead")
     parser.add_argument("--by-fleet", action="store_true", help="a row for each fleet too")
