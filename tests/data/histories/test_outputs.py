@@ -308,3 +308,19 @@ def test_a_known_equation_that_the_logs_contradict_is_named_with_its_size(tmp_pa
     off = 0.05 * np.sqrt(np.mean([row[5] ** 2 / row[6] ** 2 for row in rows]))
     assert said.startswith("the known equation of position is contradicted: off by")
     assert np.isclose(float(said.split("off by ")[1].split(" m")[0]), off, rtol=0.05)
+
+
+@pytest.mark.parametrize("stuck", [False, True])
+def test_the_delay_is_found_without_noise_and_beside_a_stuck_sensor(stuck):
+    from contextual_lqr.data.histories.history_choice import _parts
+
+    rng = np.random.default_rng(0)
+    u, y = rng.normal(size=200), np.zeros(201)
+    for k in range(1, 200):
+        y[k + 1] = 0.9 * y[k] + u[k - 1]  # a step late
+    y = np.full(201, 0.1234) if stuck else y
+    X = np.column_stack((y[3:200], u[3:200], u[2:199], u[1:198], np.ones(197)))
+    part, _ = _parts(X, y[4:201, None], 1, 1, 3)
+    assert np.isfinite(part).all()
+    assert stuck or part[0].argmax() == 1
+    assert not stuck or part.max() < 1

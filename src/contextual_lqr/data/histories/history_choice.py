@@ -33,6 +33,7 @@ CANDIDATES = {
 }
 LATEST = 10  # samples
 _LEVEL = 1e-4
+_ROUNDING, _TINY = 1e-20, 1e-300  # of squares
 _NEGLIGIBLE = 1e-3  # of what the input of another age explains
 _HIDDEN = 0.1  # of what the newest explains that is seen: less, and the newer ones do not act
 _FEW = 6  # outputs, one after the other, that may be worse
@@ -248,10 +249,10 @@ def _parts(X: Array, Y: Array, first: int, m: int, ages: int) -> tuple[Array, Ar
         R = np.asarray(np.linalg.qr(np.column_stack((X[:, order], Y)), mode="r"))
         k = len(order)
         left = np.square(R[k:, k:]).sum(0) / max(len(X) - k, 1)
-        noisy = left > 1e-20 * np.square(Y).mean(0)
+        # Of outputs without noise, or that are stuck, rounding is what is left.
+        left = np.maximum(left, _ROUNDING * np.square(Y).mean(0) + _TINY)
         real = np.abs(np.diagonal(R)[len(rest) : k]) > 1e-7
-        added = np.square(R[len(rest) : k, k:]) / np.where(noisy, left, np.inf)
-        added = np.where(noisy, added, np.inf * (np.square(R[len(rest) : k, k:]) > 1e-18))
+        added = np.square(R[len(rest) : k, k:]) / left
         part[i] = np.where(real, added.sum(1), 0.0)[::-1]
         rank[i] = np.where(real, Y.shape[1], 0)[::-1]
     return part, rank
