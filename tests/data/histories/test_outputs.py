@@ -324,3 +324,11 @@ def test_the_delay_is_found_without_noise_and_beside_a_stuck_sensor(stuck):
     assert np.isfinite(part).all()
     assert stuck or part[0].argmax() == 1
     assert not stuck or part.max() < 1
+
+
+def test_a_name_in_two_tables_is_one_sentence():
+    from contextual_lqr.data import TEMPLATE, DescriptionError, FleetDescription
+
+    text = TEMPLATE + '\n[measured]\nposition = "m"\n'
+    with pytest.raises(DescriptionError, match="'position' is already one of the states"):
+        FleetDescription.parse(text)

@@ -81,6 +81,8 @@ class FleetFile:
         self.states, self.declared = self.made.states, self.made.declared
         layout = read_layout(self)
         self._check_names(layout.machine or "machine")
+        if len({one.name for one in self.declared}) < len(self.declared):
+            self.errors.raise_if_any()  # what follows goes by names
         context_map = self._context_map()
         horizon = self._horizon(horizon)
         noise_level, regularisation = self._learning()
