@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import as_number, as_numbers, read_only, require, shown
@@ -19,6 +20,11 @@ def read_forecast(path: Path, task: FleetDescription) -> dict[str, Array]:
     from contextual_lqr.data.sources import read_numbers
 
     table = read_numbers(path)
+    steps = table.get("step", np.arange(1.0))
+    require(
+        bool((np.diff(steps) == 1).all()),
+        f"{path} needs a row for each step, in order, but its column 'step' does not rise by 1",
+    )
     found = {name: values for name, values in table.items() if name != "step"}
     require(found, f"{path} has no column that is a disturbance; {_there_are(task)}")
     for name in found:

@@ -332,3 +332,13 @@ def test_a_name_in_two_tables_is_one_sentence():
     text = TEMPLATE + '\n[measured]\nposition = "m"\n'
     with pytest.raises(DescriptionError, match="'position' is already one of the states"):
         FleetDescription.parse(text)
+
+
+def test_a_forecast_whose_steps_are_in_no_order_is_refused(tmp_path):
+    from contextual_lqr.data import TEMPLATE, FleetDescription
+    from contextual_lqr.data.forecast import read_forecast
+    from contextual_lqr.errors import InputError
+
+    (tmp_path / "weather.csv").write_text("step,outdoor\n1,5\n0,4\n")
+    with pytest.raises(InputError, match="'step' does not rise by 1"):
+        read_forecast(tmp_path / "weather.csv", FleetDescription.parse(TEMPLATE))
