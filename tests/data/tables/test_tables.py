@@ -446,3 +446,18 @@ def test_what_clocks_say_of_several_files_is_added_up(tmp_path: Path) -> None:
     assert two.jitter == pytest.approx(one.jitter)
     assert two.largest == one.largest > 0
     assert any("gaps in time, the first in" in said for said in two.sentences())
+
+
+def test_a_first_column_without_a_heading_is_no_obstacle_to_a_guess(tmp_path):
+    """Pandas writes its index so."""
+    from contextual_lqr.data.fleet_toml.first_description import describe_table
+
+    rng, lines, n = np.random.default_rng(0), [",machine,t,speed,current,inertia"], 0
+    for i in range(5):
+        speed = 0.0
+        for k in range(50):
+            current = rng.normal()
+            lines.append(f"{n},M{i},{k / 100},{speed},{current},{i + 1}")
+            speed, n = 0.9 * speed + current / (i + 1), n + 1
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    assert "inertia" in describe_table(str(tmp_path / "log.csv"))

@@ -120,10 +120,9 @@ def _codes(labels: pl.Series) -> Array:
 
 def find_order(guess: Guess, table: Table) -> None:
     """Which row follows which: by episode and step, or by time."""
-    labels = guess.labels
+    labels, rows = guess.labels, max(map(len, guess.numbers.values()), default=0)
     for name in labels.values():
         guess.numbers.pop(name, None)
-    rows = len(_column(table, table.headings[0])) if table.headings else 0
     group = np.zeros(rows) if guess.machine is None else guess.machine
     if "episode" in labels:
         group = group + 1j * _codes(_column(table, labels["episode"], "episode"))
