@@ -461,3 +461,12 @@ def test_a_first_column_without_a_heading_is_no_obstacle_to_a_guess(tmp_path):
             speed, n = 0.9 * speed + current / (i + 1), n + 1
     (tmp_path / "log.csv").write_text("\n".join(lines))
     assert "inertia" in describe_table(str(tmp_path / "log.csv"))
+
+
+def test_blank_rows_at_the_top_of_a_sheet_count_as_rows(tmp_path):
+    from contextual_lqr.data.fleet_toml.layout import TableOptions
+
+    rows = [["machine", "speed"], ["M1", 1.5], ["M2", 2.5]]
+    path = write_excel(tmp_path / "log.xlsx", {"Tabelle1": [[], ["bench 7"], [], *rows]})
+    frame, words = excel_files.read_sheet(path, TableOptions())
+    assert frame.columns == ["machine", "speed"] and words == "headings in row 4"

@@ -35,7 +35,10 @@ def _read_sheet(
         sheet = _sheet(path, book.sheet_names, options.sheet)
         header = options.header
         if header is None:
-            top = book.load_sheet(sheet, header_row=None, n_rows=_LOOKED_AT, dtypes="string")
+            # Without skip_rows, blank rows at the top would not count.
+            top = book.load_sheet(
+                sheet, header_row=None, skip_rows=0, n_rows=_LOOKED_AT, dtypes="string"
+            )
             header = header_line(top.to_polars().rows()) if top.height else 1
         found = book.load_sheet(sheet, header_row=header - 1, schema_sample_rows=None)
         names = [str(name) for name in _headings(book, sheet, header, found.width)]
