@@ -475,3 +475,13 @@ def test_what_is_masked_true_or_a_date_is_not_learnt(odd: Any, where: str) -> No
     with pytest.raises(InputError, match="a column has masked values"):
         decoder.update_columns({"gain": np.ones(3)}, list(MASK.T), [np.ones(3)], [np.ones(3)] * 2)
     assert snapshot(decoder) == before
+
+
+@pytest.mark.slow  # without the checks of types, which would refuse these first
+@pytest.mark.parametrize("label", [7, ("a",), b"a"])
+def test_a_label_that_is_no_word_leaves_nothing_behind(label: Any) -> None:
+    decoder = learnt([GOOD])
+    before = snapshot(decoder)
+    with pytest.raises(InputError, match="machine must be a word or None"):
+        decoder.update(*episode(np.random.default_rng(1)), machine=label)
+    assert snapshot(decoder) == before

@@ -134,6 +134,11 @@ class FleetData(PooledRows, Locked):
             "update takes one episode, states of shape (H, d), but has shape "
             f"{trajectory.states.shape}; update_many takes many",
         )
+        # Found out later, when the rows are learnt, it would leave half an update behind.
+        require(
+            machine is None or isinstance(machine, str),
+            f"machine must be a word or None, not {machine!r}",
+        )
         context_map = sized_for(self.context_map, trajectory, "the trajectory")
         if isinstance(context, Schedule):
             x, u, steps = trajectory.states, trajectory.inputs, len(trajectory)
