@@ -111,3 +111,20 @@ def test_a_noise_that_is_given_widens_what_it_may_cost() -> None:
         certified(decoder, [2.5, 0.0], noise=level**2 * np.eye(2)) for level in (NOISE, 50 * NOISE)
     )
     assert np.ptp(loud.interval) > 3 * np.ptp(quiet.interval)
+
+
+def test_noise_that_takes_runs_to_where_features_have_no_value_is_not_trusted() -> None:
+    rng = np.random.default_rng(0)
+    names = {"states": ["level"], "inputs": ["pump"]}
+    tank = clqr.FeatureDynamics(["level", "pump", "sqrt(level)"], **names)
+    decoder = clqr.Decoder(tank)
+    for i in range(20):
+        x, u = [np.array([0.5])], rng.uniform(0.3, 1.1, (40, 1))
+        for pump in u:
+            x.append(x[-1] + 0.1 * pump - 0.1 * np.sqrt(x[-1]) + 0.01 * rng.standard_normal(1))
+        decoder.update({}, clqr.Trajectory(x, u), machine=f"tank {i}")
+    for target, trusted in ((0.3, True), (0.02, False)):
+        cost = clqr.TargetCost([[[10.0]]] * 31, [[[0.05]]] * 30, target=[target])
+        found = clqr.certify(decoder, {}, cost, [0.5], input_bounds=(-1, 2), draws=64)
+        assert (found.verdict == "trust") == trusted
+        assert (found.instability == 0) == trusted

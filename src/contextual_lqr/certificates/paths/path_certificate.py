@@ -111,10 +111,13 @@ def certify_path(
     thetas = belief.draw(draws, rng, stretch=stretch)
     levels = stretch * np.sqrt(np.diagonal(belief.noise))
     shocks = levels * rng.standard_normal((draws, cost.horizon - 1, d))
-    costs = _costs(belief, thetas, path.policy, x, shocks, cost)
+    runs = play_draws(belief, thetas, path.policy, x, shocks)
+    costs = np.asarray(trajectory_cost(runs, cost))
+    gone = float((np.abs(runs.states) >= FARTHEST).any((1, 2)).mean())
     excess, _ = path_excess(belief, thetas[:_COMPARED], path, x, cost, limits["input_bounds"])
     likely = float(np.quantile(excess, _LEVEL, method="higher"))
-    lost = float((~(excess <= _LOST)).mean())
+    # Noise may carry a run to where a feature has no value, though its path does not go there.
+    lost = max(float((~(excess <= _LOST)).mean()), gone)
     leverages, found = _extrapolation(decoder, belief, path)
     verdict, reason = judge(bool(np.isfinite(path.cost)), likely, lost, found)
     reason = f"{reason} (sampled: {draws} draws; {calibration})"
