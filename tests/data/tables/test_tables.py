@@ -469,4 +469,5 @@ def test_blank_rows_at_the_top_of_a_sheet_count_as_rows(tmp_path):
     rows = [["machine", "speed"], ["M1", 1.5], ["M2", 2.5]]
     path = write_excel(tmp_path / "log.xlsx", {"Tabelle1": [[], ["bench 7"], [], *rows]})
     frame, words = excel_files.read_sheet(path, TableOptions())
-    assert frame.columns == ["machine", "speed"] and words == "headings in row 4"
+    assert frame.columns == ["machine", "speed"]
+    assert words == "headings in row 4"
