@@ -140,7 +140,7 @@ def judge(
         return "caution", f"{place}; the loop grows on {unstable:.1%} of the posterior draws"
     if excess > TRUSTED_EXCESS:
         return "caution", f"{place}; it may cost {percent(excess)} more than the best possible"
-    if place.place == "outside the data":
+    if place.place in ("in a gap of the data", "outside the data"):
         return "caution", f"{place}; {near}, if the features hold there"
     return "trust", f"{place}; {near}"
 

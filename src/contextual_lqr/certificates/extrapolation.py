@@ -13,12 +13,17 @@ coordinate of y, scaled to the same size, gives a Gram matrix of the features, a
 which is 1 on average over the rows, by weight. Σ w is the entry of Γ that belongs to the constant
 feature. Where there is none, and for other maps, the leverage is that of the steps z = G y which
 the machine is expected to make; it then grows too where states and inputs exceed those logged.
+
+A law that fits two kinds of machines says nothing about those halfway, as little as about those
+beyond, though their leverage is small. So a machine is in a gap of the data where one of what is
+kept of its context, such as a feature, is 5 % of the range of those logged from the nearest on
+either side, and these are half of the range apart.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
@@ -27,12 +32,17 @@ from numpy import ndarray as Array
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.context import ContextMap, FeatureContext, Schedule
-from contextual_lqr.context.columns import feature_groups
+from contextual_lqr.context.columns import feature_groups, kept_names
 from contextual_lqr.context.expressions import parse
 
-Place = Literal["inside the data", "at the edge of the data", "outside the data"]
+Place = Literal[
+    "inside the data", "at the edge of the data", "in a gap of the data", "outside the data"
+]
 
+_PLACES = get_args(Place)
 INSIDE, EDGE = 2.0, 10.0
+_WIDE, _NEAR = 0.5, 0.05  # of the range of the logs
+_MACHINES = 1000  # at most that are looked at, spread over all
 
 _STATES, _INPUTS = "1 (states)", "1 (inputs)"  # rows of C and D without a context
 
@@ -72,22 +82,45 @@ def extrapolations(
         scores = np.maximum(shares.sum(-1), 0.0)
     else:
         scores, shares = _of_contexts(decoder, matrices, len(names), *constant)
-    return [
+    found = [
         Extrapolation(float(score), place(float(score)), names[int(own)])
         for score, own in zip(scores, shares.argmax(-1), strict=True)
     ]
+    return between(found, decoder, decoder.context_map.condensed(matrices))
+
+
+def between(
+    found: list[Extrapolation], decoder: Decoder, kept: Float[Array, "n ..."]
+) -> list[Extrapolation]:
+    """The same, but in a gap of the data where that is so, by what is kept of the contexts."""
+    store = decoder.store
+    if store is None or not len(store) or decoder.changing is not None:
+        return found
+    at = np.unique(np.linspace(0, len(store) - 1, _MACHINES).astype(int))
+    logged, asked = store.contexts[at].reshape(len(at), -1), kept.reshape(len(found), -1)
+    names, found = kept_names(decoder.context_map, asked.shape[1]), list(found)
+    for j in np.flatnonzero(np.ptp(logged, axis=0) > 0):
+        values, x = np.unique(logged[:, j]), asked[:, j]
+        right = np.searchsorted(values, x).clip(1, len(values) - 1)
+        below, above = x - values[right - 1], values[right] - x
+        whole = values[-1] - values[0]
+        gap = (below + above > _WIDE * whole) & (np.minimum(below, above) > _NEAR * whole)
+        for i in np.flatnonzero(gap):
+            if found[i].place != "outside the data":
+                found[i] = replace(found[i], place="in a gap of the data", feature=names[j])
+    return found
 
 
 def farthest(
     decoder: Decoder, matrices: Float[Array, "n *steps p y"], moments: Float[Array, "n y y"]
 ) -> list[Extrapolation]:
-    """The same for machines whose context may change: that of the step with the largest score."""
+    """The same for machines whose context may change: that of the step that is farthest."""
     if matrices.ndim == 3:
         return extrapolations(decoder, matrices, moments)
     return [
         max(
             extrapolations(decoder, own, np.repeat(moment[None], len(own), 0)),
-            key=lambda one: one.score,
+            key=lambda one: (_PLACES.index(one.place), one.score),
         )
         for own, moment in zip(matrices, moments, strict=True)
     ]

@@ -125,6 +125,13 @@ class BlockContext(ContextMap):
             found += [reduce(np.add, row) if row else np.zeros(count) for row in terms]
         return found
 
+    @property
+    def varying(self) -> list[str] | None:
+        """The entries that are expressions; None if there are functions."""
+        if len(self._patterns) < 2:
+            return None
+        return [expression.text for _, _, expression in self._varying]
+
     def condensed(self, G: Float[Array, "*batch p n"]) -> Array:
         """As in `ContextMap`: the entries that are expressions, unless there are functions."""
         if len(self._patterns) < 2:

@@ -51,6 +51,17 @@ def feature_groups(context_map: ContextMap, p: int) -> tuple[Array, list[str]]:
     return np.arange(p), [f"row {j + 1} of the context matrix" for j in range(p)]
 
 
+def kept_names(context_map: ContextMap, count: int) -> list[str]:
+    """What is kept of a context, in so many numbers, for people."""
+    if isinstance(context_map, FeatureContext):
+        return list(context_map.feature_names)
+    if isinstance(context_map, Dynamics):
+        return list(context_map.names or ["its context"])
+    if isinstance(context_map, BlockContext) and (texts := context_map.varying) is not None:
+        return texts
+    return ["its context"] * count
+
+
 def _entries(row: Array) -> str:
     """The expressions of a row, without the zeros; "1" for a row of numbers."""
     texts = [str(entry).strip() for entry in row if isinstance(entry, str)]

@@ -83,3 +83,15 @@ def test_a_schedule_is_judged_by_its_farthest_step():
     for last, said in ((3.0, "trust"), (2.0, "caution")):
         plan = clqr.Schedule({"mass": np.array([1.0] * 13 + [last])})
         assert clqr.certify(decoder, plan, COST, START, bounds=False).verdict == said
+
+
+def test_a_law_that_fits_two_kinds_of_machines_is_not_trusted_halfway():
+    """Though there are many machines, no two alike, and the leverage between them is small."""
+    rng = np.random.default_rng(0)
+    decoder = fleet([*rng.uniform(1.0, 1.05, 6), *rng.uniform(3.8, 4.0, 6)])
+    said, why = verdict(decoder, 1.6)
+    assert said == "caution"
+    assert why.startswith("in a gap of the data, along 1/mass; likely within")
+    assert why.endswith("if the features hold there")
+    assert verdict(decoder, 3.9)[0] == verdict(decoder, 1.02)[0] == "trust"
+    assert verdict(fleet(list(np.linspace(1.0, 4.0, 12))), 1.6)[0] == "trust"

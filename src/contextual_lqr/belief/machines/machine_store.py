@@ -271,6 +271,11 @@ class MachineStore:
         return int(self._rows[: len(self)].sum())
 
     @property
+    def contexts(self) -> Array:
+        """What is kept of each machine's context."""
+        return self._contexts[: len(self)]
+
+    @property
     def counts(self) -> Int64[Array, " n"]:
         """How many rows each machine has shown."""
         return self._rows[: len(self)].copy()
