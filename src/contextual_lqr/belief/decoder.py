@@ -311,12 +311,16 @@ class Decoder(FleetData, SavedDecoder, Displayed):
     def _belief(
         self, G: Float[Array, "*batch p y"], keys: Array, labels: Sequence[str | None]
     ) -> MachineBelief:
-        own = [
+        own = self.places(keys, labels)
+        law, population = self.law(G), self.population
+        return law if population is None else population.machine(law, G, own)
+
+    def places(self, keys: Array, labels: Sequence[str | None]) -> list[int | None]:
+        """Where machines with data of their own stand among all, by what is kept of contexts."""
+        return [
             None if label is None else self._place(label, key)
             for label, key in zip(labels, keys, strict=True)
         ]
-        law, population = self.law(G), self.population
-        return law if population is None else population.machine(law, G, own)
 
     def _place(self, label: str, key: Array) -> int:
         if self._machines is None:

@@ -55,6 +55,7 @@ from contextual_lqr.certificates.forecast import Forecast, previewed
 from contextual_lqr.certificates.limits import InputBounds, run_range
 from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.model_tests.free_inputs import deceived
+from contextual_lqr.certificates.model_tests.own_logs import spoilt_logs
 from contextual_lqr.certificates.model_tests.unmodelled import (
     doubts_of,
     in_the_long_run,
@@ -292,7 +293,8 @@ class _Backtest:
         """Which would have been trusted: small claims, near what was logged, loops that decay."""
         claims = factor * one.claimed
         found = np.asarray(claims <= most)
-        if in_the_long_run(self.findings, self.cost) or deceived(self.population):
+        doubts = deceived(self.population), *spoilt_logs(self.population)
+        if any(doubts) or in_the_long_run(self.findings, self.cost):
             return np.zeros_like(found)
         if one.beyond is not None:
             far = one.beyond.far

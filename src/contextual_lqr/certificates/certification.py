@@ -47,6 +47,7 @@ from contextual_lqr.certificates.limits import InputBounds, InputLimits, run_ran
 from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.model_tests.finding import numbered
 from contextual_lqr.certificates.model_tests.free_inputs import deceived
+from contextual_lqr.certificates.model_tests.own_logs import own_doubts, spoilt_logs
 from contextual_lqr.certificates.model_tests.unmodelled import in_the_long_run, unmodelled
 from contextual_lqr.certificates.model_tests.untested_law import UNTESTED, untested
 from contextual_lqr.certificates.refinement import (
@@ -162,7 +163,6 @@ class CertificationTask:
         """Those of machines with these contexts, and the best controllers or those given."""
         matrices = self.decoder.context_map.matrices(contexts)
         named, labels = one_by_one(contexts), machine_labels(machine, len(matrices), "contexts")
-        unseen = np.array([label is None for label in labels])
         if self.preview is not None:
             require_staying(self.decoder, matrices, self.preview)
         with np.errstate(over="ignore", invalid="ignore"):
@@ -172,7 +172,7 @@ class CertificationTask:
             part = slice(first, first + _CHUNK)
             own = None if gains is None else gains[part]
             certificates += self.certificates(
-                named[part], matrices[part], belief[part], own, unseen[part]
+                named[part], matrices[part], belief[part], own, labels[part]
             )
             if progress is not None:
                 progress(len(named[part]))
@@ -202,11 +202,11 @@ class CertificationTask:
         G: Float[Array, "n *steps p y"],
         belief: MachineBelief | ScheduleBelief,
         given: Float[Array, "n *played m d"] | None = None,
-        unseen: Bool[Array, " n"] | None = None,
+        labels: Sequence[str | None] = (),
     ) -> list[Certificate]:
         """Those of machines with these context matrices, and the controllers given, if any.
 
-        `unseen` are those without data of their own.
+        Those with `labels` have data of their own.
         """
         decoder, cost, x, reach = self.decoder, self.cost, self.start, self.reach
         if self.known is not None:
@@ -227,11 +227,12 @@ class CertificationTask:
         expected = machines.systems(reach.noise)
         planned = solve(expected, cost, uncertainty=uncertainty)
         good = np.asarray(planned.solved)
-        n = len(G)
+        n, seen = len(G), np.zeros(len(G), bool)
+        seen[: len(labels)] = [label is not None for label in labels]
         gains = gains_of(planned.policy) if given is None else given
         gains = np.where(good.reshape(-1, *[1] * (gains.ndim - 1)), gains, 0.0)
         if given is None and isinstance(belief, MachineBelief):
-            self._refine(belief, gains, np.ones(n, bool) if unseen is None else unseen)
+            self._refine(belief, gains, ~seen)
         policy = policy_for(cost, gains)
         predicted = np.asarray(policy_cost(policy, expected, cost, x))
 
@@ -258,7 +259,6 @@ class CertificationTask:
         margins, played = over_steps(machines.centre, gains, cost)
         moments = usual_moments(machines.centre, reach.noise, played, x)
         run = run_range(machines.centre, reach.noise, played, x)
-        seen = np.zeros(n, bool) if unseen is None else ~unseen
         beyond = [[outside(decoder.context_map, one) for one in contexts]]
         if (unchecked := without_check(decoder)) is not None:
             beyond.append([unchecked] * n)
@@ -266,6 +266,11 @@ class CertificationTask:
             beyond.append([UNTESTED if one else "" for one in untested(decoder, G) & ~seen])
         if told := deceived(decoder.population, self.names):
             beyond.append([told] * n)
+        spoilt, odd = spoilt_logs(decoder.population)
+        beyond += [[spoilt] * n, ["" if one else odd for one in seen]]
+        if seen.any():
+            places = decoder.places(decoder.context_map.keys(contexts, G), labels)
+            beyond.append(own_doubts(decoder.population, places, self.names))
         if betrayed := self.check.betrayed:
             beyond.append(["" if one else betrayed for one in seen])
         if doubt_of_all := in_the_long_run(self.check.findings, cost, self.names):
