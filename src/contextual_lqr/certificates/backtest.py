@@ -210,6 +210,7 @@ class _Backtest:
         self.population, self.cost, self.start, self.chosen = population, cost, start, chosen
         self.preview, self.logged = preview, decoder.logged
         self.findings = doubts_of(decoder, cost, preview.states if preview else ())
+        self.doubted = any((deceived(population), *spoilt_logs(decoder)))
         self.law = decoder.law(population.factors.maps[chosen])
         self.others = self._believed(population.others(chosen))
         self.truths = self._believed(population.own(chosen), own=True).draw(
@@ -293,8 +294,7 @@ class _Backtest:
         """Which would have been trusted: small claims, near what was logged, loops that decay."""
         claims = factor * one.claimed
         found = np.asarray(claims <= most)
-        doubts = deceived(self.population), *spoilt_logs(self.population)
-        if any(doubts) or in_the_long_run(self.findings, self.cost):
+        if self.doubted or in_the_long_run(self.findings, self.cost):
             return np.zeros_like(found)
         if one.beyond is not None:
             far = one.beyond.far

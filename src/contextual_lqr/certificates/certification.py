@@ -34,27 +34,16 @@ from contextual_lqr.certificates.certificate import (
     percent,
     thin,
 )
-from contextual_lqr.certificates.extrapolation import farthest, outside
-from contextual_lqr.certificates.fleet_check import fleet_check, without_check
-from contextual_lqr.certificates.forecast import (
-    Forecast,
-    by_place,
-    previewed,
-    require_staying,
-)
+from contextual_lqr.certificates.doubts import reasons_to_doubt
+from contextual_lqr.certificates.extrapolation import farthest
+from contextual_lqr.certificates.fleet_check import fleet_check
+from contextual_lqr.certificates.forecast import Forecast, by_place, previewed, require_staying
 from contextual_lqr.certificates.hardly_moved import hardly_moved
 from contextual_lqr.certificates.limits import InputBounds, InputLimits, run_range
 from contextual_lqr.certificates.margins import over_steps
 from contextual_lqr.certificates.model_tests.finding import numbered
-from contextual_lqr.certificates.model_tests.free_inputs import deceived
-from contextual_lqr.certificates.model_tests.own_logs import own_doubts, spoilt_logs
-from contextual_lqr.certificates.model_tests.unmodelled import in_the_long_run, unmodelled
-from contextual_lqr.certificates.model_tests.untested_law import UNTESTED, untested
-from contextual_lqr.certificates.refinement import (
-    refinable,
-    refined_gains,
-    refined_on_draws,
-)
+from contextual_lqr.certificates.model_tests.unmodelled import unmodelled
+from contextual_lqr.certificates.refinement import refinable, refined_gains, refined_on_draws
 from contextual_lqr.certificates.saturation import Saturation, saturation
 from contextual_lqr.certificates.stability import grows
 from contextual_lqr.checks import (
@@ -259,22 +248,7 @@ class CertificationTask:
         margins, played = over_steps(machines.centre, gains, cost)
         moments = usual_moments(machines.centre, reach.noise, played, x)
         run = run_range(machines.centre, reach.noise, played, x)
-        beyond = [[outside(decoder.context_map, one) for one in contexts]]
-        if (unchecked := without_check(decoder)) is not None:
-            beyond.append([unchecked] * n)
-        else:
-            beyond.append([UNTESTED if one else "" for one in untested(decoder, G) & ~seen])
-        if told := deceived(decoder.population, self.names):
-            beyond.append([told] * n)
-        spoilt, odd = spoilt_logs(decoder.population)
-        beyond += [[spoilt] * n, ["" if one else odd for one in seen]]
-        if seen.any():
-            places = decoder.places(decoder.context_map.keys(contexts, G), labels)
-            beyond.append(own_doubts(decoder.population, places, self.names))
-        if betrayed := self.check.betrayed:
-            beyond.append(["" if one else betrayed for one in seen])
-        if doubt_of_all := in_the_long_run(self.check.findings, cost, self.names):
-            beyond.append([doubt_of_all] * n)
+        beyond = reasons_to_doubt(decoder, contexts, G, labels, self.check, cost, self.names)
         far, notes = self._beyond_logged(belief, machines.centre, expected, played, run, excess)
         beyond.append(far)
         columns = (
@@ -316,10 +290,10 @@ class CertificationTask:
             replace(one, reason=f"{why}; {one.reason}") if why else one
             for one, why in zip(certificates, whys, strict=True)
         ]
-        return [
-            one if one.verdict == "trust" else self._naming(one, matrix)
-            for one, matrix in zip(certificates, G, strict=True)
-        ]
+        for i, one in enumerate(certificates):  # what it leans on comes first
+            if one.verdict != "trust" and (still := hardly_moved(decoder, G[i], self.names)):
+                certificates[i] = replace(one, reason=f"{still}; {one.reason}")
+        return certificates
 
     def _refine(
         self,
@@ -405,12 +379,6 @@ class CertificationTask:
                     f"{far.farthest[i]}, which may cost {percent(more)} more if it gives less"
                 )
         return said, notes
-
-    def _naming(self, one: Certificate, G: Float[Array, "*steps p y"]) -> Certificate:
-        """Say first what it leans on that the data have hardly moved."""
-        each = G.reshape(-1, *G.shape[-2:])
-        still = max((hardly_moved(self.decoder, one, self.names) for one in each), key=len)
-        return replace(one, reason=f"{still}; {one.reason}") if still else one
 
     def _on_draws(
         self, belief: MachineBelief | ScheduleBelief, policy: Policy

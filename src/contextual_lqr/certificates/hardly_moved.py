@@ -13,7 +13,13 @@ from contextual_lqr.belief.decoder import Decoder
 _LEFT = 0.25  # of the prior's variance: half its deviation
 
 
-def hardly_moved(decoder: Decoder, G: Float[Array, "p y"], names: Sequence[str]) -> str:
+def hardly_moved(decoder: Decoder, G: Float[Array, "*steps p y"], names: Sequence[str]) -> str:
+    """What the data have hardly moved, in words, at the step of which it is most."""
+    each = G.reshape(-1, *G.shape[-2:])
+    return max((_of_context(decoder, one, names) for one in each), key=len)
+
+
+def _of_context(decoder: Decoder, G: Float[Array, "p y"], names: Sequence[str]) -> str:
     """Those of which most of the prior's variance is left in every row of [A, B], in words.
 
     Column l of a machine's [A, B] has the variance (GᵀC_rG)_ll before data, C_r being the prior's

@@ -79,9 +79,10 @@ def test_a_machine_whose_inputs_act_otherwise_than_believed_is_not_trusted() -> 
     population = decoder.population
     assert population is not None
     assert own_logs.own_doubts(population, [0, None], names) == ["", ""]
-    assert own_logs.spoilt_logs(population) == ("", "")
+    assert own_logs.spoilt_logs(decoder) == ("", "")
+    decoder.kept.clear()
     population.factors.F[:2] *= 0.7  # inputs and states that act less
     said = own_logs.own_doubts(population, [0, None, 2], names)
     assert "% off what is believed of it" in said[0]
     assert said[1:] == ["", ""]
-    assert "in the logs of 2 of 30 machines" in own_logs.spoilt_logs(population)[1]
+    assert "in the logs of 2 of 30 machines" in own_logs.spoilt_logs(decoder)[1]

@@ -22,6 +22,7 @@ from jaxtyping import Bool, Float, Int
 from numpy import ndarray as Array
 from scipy.special import chdtrc
 
+from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.machines.population import Population
 from contextual_lqr.certificates.model_tests.explained import EXACT
 
@@ -65,10 +66,20 @@ def own_doubts(
     return said
 
 
-def spoilt_logs(population: Population | None) -> tuple[str, str]:
-    """What the logs of many say against the law, and against it for machines never seen; or ""."""
-    if population is None or len(population.factors) < _FEWEST:
-        return "", ""
+def spoilt_logs(decoder: Decoder) -> tuple[str, str]:
+    """What the logs of many say against the law, and against it for machines never seen; or "".
+
+    Computed once, and kept until data come.
+    """
+    kept, population = decoder.kept, decoder.population
+    if "spoilt logs" not in kept:
+        few = population is None or len(population.factors) < _FEWEST
+        kept["spoilt logs"] = ("", "") if population is None or few else _spoilt(population)
+    found: tuple[str, str] = kept["spoilt logs"]
+    return found
+
+
+def _spoilt(population: Population) -> tuple[str, str]:
     places = np.linspace(0, len(population.factors) - 1, _MACHINES).astype(int)
     found = _misfits(population, np.unique(places))
     n, large, odd = len(found.odd), int(found.large.sum()), int(found.odd.sum())
