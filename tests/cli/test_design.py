@@ -190,14 +190,14 @@ def test_a_fleet_without_logs_is_refused(folder: Path) -> None:
     [
         ("machine,weight\na,1\n", "lacks the column 'mass'"),
         ("mass\n", "names no machine"),
-        ("mass\n1\nheavy\n", "must hold numbers alone"),
+        ("mass\n1\nheavy\n", "row 2 of 'mass' is 'heavy', which is not a finite number"),
         ("mass,b\n1,2\n,3\n", "row 2 of 'mass' is missing"),
     ],
 )
 def test_bad_tables(tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "bad.csv").write_text(text)
     with pytest.raises(InputError, match=said):
-        read_machines(tmp_path / "bad.csv", ["mass"])
+        read_machines(tmp_path / "bad.csv", FleetDescription.parse(CARTS))
 
 
 def test_contexts_with_commas() -> None:

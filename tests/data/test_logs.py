@@ -14,6 +14,7 @@ import pytest
 
 from contextual_lqr import Decoder, InputError, Trajectory
 from contextual_lqr.data import FittedFleet, FleetDescription, check_logs, fit, sources
+from contextual_lqr.data.given_tables import read_numbers
 from contextual_lqr.data.transitions import LogReader
 from fleet_logs import CARTS, DESCRIPTION, TRUTH, cart_rows, write, write_minari
 
@@ -218,10 +219,10 @@ def test_a_path_that_was_found_is_not_a_glob(tmp_path: Path) -> None:
     assert fitted(str(tmp_path / "run*")).report.files == 2  # this one is a glob
     (tmp_path / "p[1].csv").write_text("position\n1\n")
     (tmp_path / "p1.csv").write_text("position\n2\n")
-    assert sources.read_numbers(tmp_path / "p[1].csv")["position"].tolist() == [1]
+    assert read_numbers(tmp_path / "p[1].csv")["position"].tolist() == [1]
     write(pl.DataFrame({"x": [1.0]}), tmp_path / "p[1].parquet")
     write(pl.DataFrame({"x": [2.0]}), tmp_path / "p1.parquet")
-    assert sources.read_numbers(tmp_path / "p[1].parquet")["x"].tolist() == [1]
+    assert read_numbers(tmp_path / "p[1].parquet")["x"].tolist() == [1]
 
 
 def test_a_log_that_is_named_twice_is_read_once(

@@ -33,7 +33,7 @@ def advise(
     Parameters
     ----------
     candidates
-        A table (CSV or Parquet) of the machines that could be run.
+        A table of the machines that could be run.
     targets
         A table of the machines to be controlled; by default the candidates themselves.
     dither
@@ -41,13 +41,12 @@ def advise(
     """
     fitted = FittedFleet.load(fleet)
     described = fitted.description
-    names = described.context_names
     quantities = [*described.state_names, *described.input_names]
     blind = unexcited_directions(fitted.decoder, quantities)
-    machines = None if candidates is None else read_machines(candidates, names)
+    machines = None if candidates is None else read_machines(candidates, described)
     ranking: list[dict[str, Any]] = []
     if machines is not None:
-        wanted = None if targets is None else read_machines(targets, names).rows
+        wanted = None if targets is None else read_machines(targets, described).rows
         ranked = rank_candidates(
             fitted.decoder,
             machines.rows,

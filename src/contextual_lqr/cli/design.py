@@ -36,7 +36,7 @@ from contextual_lqr.cli.options import (
     Seed,
 )
 from contextual_lqr.cli.retuning import retuned_task, show_tradeoff
-from contextual_lqr.cli.terminal import Console, Progress, print_text
+from contextual_lqr.cli.terminal import Console, Progress, print_text, say
 from contextual_lqr.context import Schedule
 from contextual_lqr.data import FittedFleet, FleetDescription
 from contextual_lqr.data.designing import design_many, doubted
@@ -78,8 +78,8 @@ def design(
     Parameters
     ----------
     contexts
-        A table (CSV or Parquet) with one row per machine; with a column `machine`, what was
-        logged under that name and context counts.
+        A table with one row per machine, in the units of its headings; with a column `machine`,
+        what was logged under that name and context counts.
     schedule
         A table with one row per step: one machine whose context changes during the episode;
         --context gives what is constant.
@@ -141,7 +141,9 @@ def design(
             show_tradeoff(fitted, described, machines, draws, seed, as_json, output)
             return
         if forecast is not None:
-            options["forecast"] = read_forecast(forecast, described)
+            options["forecast"], said = read_forecast(forecast, described)
+            for sentence in said:
+                say(Console(stderr=True), sentence)
         certificates = _certified(fitted, described, machines, **options)
     designed = Designed(fitted, described, machines, certificates, beta, delta, quick)
     if form is None:
@@ -261,14 +263,15 @@ def _flat(row: dict[str, Any]) -> dict[str, Any]:
     return flat
 
 
-def read_schedule(path: Path, context: Sequence[str] | None, names: Sequence[str]) -> Schedule:
-    """A step a row, from CSV or Parquet; what stays may be given as name=value instead."""
+def read_schedule(path: Path, context: Sequence[str] | None, about: FleetDescription) -> Schedule:
+    """A step a row; what stays may be given as name=value instead."""
+    names = about.context_names
     given = {text.split("=")[0].strip() for part in context or () for text in part.split(",")}
     fixed = one_machine(context or [], [name for name in names if name in given])
     changing = [name for name in names if name not in fixed]
     if not changing:
         raise InputError("--context gives every value, so --schedule adds nothing")
-    return Schedule(fixed | dict(read_machines(path, changing).contexts))
+    return Schedule(fixed | dict(read_machines(path, about, changing).contexts))
 
 
 def along_schedule(
@@ -280,7 +283,7 @@ def along_schedule(
     **options: Any,
 ) -> tuple[FleetDescription, Machines, list[Certificate]]:
     """The task, as long as the schedule; the machine, and its certificate."""
-    schedule = read_schedule(path, context, described.context_names)
+    schedule = read_schedule(path, context, described)
     steps = len(schedule)
     if horizon not in (None, steps + 1):
         raise InputError(

@@ -18,12 +18,12 @@ from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.checks import require
+from contextual_lqr.cli.terminal import Console, say
 from contextual_lqr.context import Schedule
 from contextual_lqr.context.variables import one_by_one
-from contextual_lqr.data import FittedFleet
-from contextual_lqr.data.lazy_polars import pl
+from contextual_lqr.data import FittedFleet, FleetDescription
+from contextual_lqr.data.given_tables import read_given
 from contextual_lqr.data.machine_context import logged_contexts
-from contextual_lqr.data.sources import read_table
 from contextual_lqr.errors import InputError
 
 
@@ -85,26 +85,21 @@ def one_machine(
     return found
 
 
-def read_machines(path: Path, names: Sequence[str]) -> Machines:
-    """A machine a row, from CSV or Parquet; other columns are ignored, `machine` is its name."""
-    frame = read_table(path)
-    if missing := [name for name in names if name not in frame.columns]:
-        raise InputError(f"{path} lacks the column {_listed(missing)} of the context")
-    if not len(frame):
+def read_machines(
+    path: Path, about: FleetDescription, names: Sequence[str] | None = None
+) -> Machines:
+    """A machine a row, with its context, or some of it; other columns are ignored."""
+    names = about.context_names if names is None else names
+    found = read_given(path, about.layout, names, about.machine_column or "machine")
+    if missing := [name for name in names if name not in found.columns]:
+        called = [dict.fromkeys((about.layout.column(name).heading, name)) for name in missing]
+        listed = ", ".join(" or ".join(map(repr, one)) for one in called)
+        raise InputError(f"{path} lacks the column {listed} of the context")
+    if not found.rows:
         raise InputError(f"{path} names no machine")
-    contexts = {}
-    for name in names:
-        if not frame[name].dtype.is_numeric():
-            raise InputError(f"{path}: the column '{name}' must hold numbers alone")
-        column = frame[name].cast(pl.Float64).fill_null(math.nan).to_numpy()
-        if not np.isfinite(column).all():
-            row = int(np.isfinite(column).argmin())
-            raise InputError(f"{path}: row {row + 1} of '{name}' is missing or not finite")
-        contexts[name] = column
-    labels = None
-    if "machine" in frame.columns:
-        labels = ["" if label is None else str(label) for label in frame["machine"].to_list()]
-    return Machines(contexts, labels)
+    for sentence in found.said:
+        say(Console(stderr=True), sentence)
+    return Machines(found.columns, found.labels)
 
 
 def chosen_machines(
@@ -119,7 +114,7 @@ def chosen_machines(
     """
     names = fitted.description.context_names
     if table is not None and context is None and machine is None:
-        return _with_own_rows(fitted, read_machines(table, names))
+        return _with_own_rows(fitted, read_machines(table, fitted.description))
     if table is not None or (context is None and machine is None and names):
         raise InputError(
             f"say which machine: --context {names[0]}=value, --machine LABEL, or a table of them"

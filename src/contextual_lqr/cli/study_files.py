@@ -16,8 +16,8 @@ from contextual_lqr.checks import require
 from contextual_lqr.cli.machines import one_machine
 from contextual_lqr.cli.terminal import Console, say
 from contextual_lqr.data.description import FleetDescription
+from contextual_lqr.data.given_tables import read_table
 from contextual_lqr.data.lazy_polars import pl
-from contextual_lqr.data.sources import read_table
 from contextual_lqr.errors import InputError
 from contextual_lqr.files import read_whole, require_regular
 from contextual_lqr.lqr.problem import Trajectory

@@ -15,24 +15,23 @@ from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.errors import InputError
 
 
-def read_forecast(path: Path, task: FleetDescription) -> dict[str, Array]:
-    """A table with a row a step, and a column for each disturbance that it is about."""
-    from contextual_lqr.data.sources import read_numbers
+def read_forecast(path: Path, task: FleetDescription) -> tuple[dict[str, Array], list[str]]:
+    """Disturbances by name, from a table with a row a step; and what was made of their units."""
+    from contextual_lqr.data.given_tables import read_given
 
-    table = read_numbers(path)
-    steps = table.get("step", np.arange(1.0))
+    table = read_given(path, task.layout, ("step", *task.measured_names))
+    found = dict(table.columns)
+    steps = found.pop("step", np.arange(1.0))
     require(
         bool((np.diff(steps) == 1).all()),
         f"{path} needs a row for each step, in order, but its column 'step' does not rise by 1",
     )
-    found = {name: values for name, values in table.items() if name != "step"}
-    require(found, f"{path} has no column that is a disturbance; {_there_are(task)}")
-    for name in found:
-        require(
-            name in task.measured_names,
-            f"{path} has the column '{name}', which is not a disturbance; {_there_are(task)}",
+    for name in table.others:
+        raise InputError(
+            f"{path} has the column '{name}', which is not a disturbance; {_there_are(task)}"
         )
-    return found
+    require(found, f"{path} has no column that is a disturbance; {_there_are(task)}")
+    return found, table.said
 
 
 def as_forecast(given: Any, task: FleetDescription) -> dict[str, Array] | None:

@@ -241,37 +241,6 @@ def read_ahead(frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         pool.shutdown(cancel_futures=True)
 
 
-def read_table(path: str | os.PathLike[str]) -> pl.DataFrame:
-    """A small table, whole: a target path, a list of machines."""
-    import polars as pl
-
-    require_regular(path)
-    path = Path(path)
-    try:
-        if path.suffix.lower() == ".parquet":
-            return pl.read_parquet(path, glob=False)
-        return pl.read_csv(path, glob=False, infer_schema_length=None)
-    except (pl.exceptions.PolarsError, OSError) as error:
-        raise InputError(f"cannot read {path}: {_first_line(error)}") from None
-
-
-def read_numbers(path: str | os.PathLike[str]) -> dict[str, Array]:
-    """The columns of a small table of finite numbers, by name."""
-    import polars as pl
-
-    frame, columns = read_table(path), {}
-    for raw in frame:
-        if not (raw.dtype.is_numeric() or raw.dtype == pl.String):
-            raise InputError(f"{path}: the column '{raw.name}' must hold numbers, not {raw.dtype}")
-        column = raw.cast(pl.Float64, strict=False).to_numpy()
-        if not np.isfinite(column).all():
-            row = int(np.isfinite(column).argmin())
-            what = f"row {row + 1} of '{raw.name}' is {raw[row]}, which is not a finite number"
-            raise InputError(f"{path}: {what}")
-        columns[raw.name] = column
-    return columns
-
-
 def _first_line(error: BaseException) -> str:
     return (str(error).splitlines() or [type(error).__name__])[0]
 

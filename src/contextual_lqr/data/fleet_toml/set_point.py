@@ -108,7 +108,7 @@ def _require_moving(
 
 def read_targets(path: Path, states: tuple[Quantity, ...]) -> Array:
     """One row a step, a column for each state that has a target; 0 for the others."""
-    from contextual_lqr.data.sources import read_numbers
+    from contextual_lqr.data.given_tables import read_numbers
 
     table = read_numbers(path)
     known = {one.name: i for i, one in enumerate(states) if not one.constant}
