@@ -10,6 +10,7 @@ from contextual_lqr.data import FleetDescription
 from contextual_lqr.data.fleet_toml.set_point import read_targets
 from contextual_lqr.data.forecast import read_forecast
 from contextual_lqr.data.given_tables import read_given
+from contextual_lqr.data.rows import LabelBook
 from fleet_logs import CARTS
 
 POUNDS = "[columns]\nmass = { column = 'HEADING', factor = 0.5, offset = 1 }\n"
@@ -76,3 +77,18 @@ def test_what_stands_for_no_number_is_located(tmp_path: Path) -> None:
     pl.DataFrame({"mass": [True]}).write_parquet(tmp_path / "m.parquet")
     with pytest.raises(InputError, match="must hold numbers, not Boolean"):
         read_given(tmp_path / "m.parquet", FleetDescription.parse(CARTS).layout, ["mass"])
+
+
+def test_machines_have_labels_of_text(tmp_path: Path) -> None:
+    """007 is not 7; and 1 is 1 also in a column of floats, here as in logs."""
+    assert given(tmp_path / "m.csv", "machine,mass\n007,1\n,2\n").labels == ["007", ""]
+    for labels, said in (
+        ([1.0, 2.0], ["1", "2"]),
+        ([1.5, 20.0], ["1.5", "20"]),
+        ([3, 4], ["3", "4"]),
+    ):
+        column = pl.Series(labels)
+        pl.DataFrame({"machine": column, "mass": [1.0, 2.0]}).write_parquet(tmp_path / "m.parquet")
+        layout = FleetDescription.parse(CARTS).layout
+        assert read_given(tmp_path / "m.parquet", layout, ["mass"], "machine").labels == said
+        assert LabelBook().read(column).text == said
