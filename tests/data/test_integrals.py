@@ -86,6 +86,29 @@ def test_a_wrong_unit_or_sign_is_named_with_its_size(factor, tmp_path):
     assert bool(survey_logs(described(), path).contradicted) == (factor < 0)
 
 
+@pytest.mark.parametrize(("factor", "wrong"), [(1.0, False), (57.3, True), (1 / 57.3, True)])
+def test_units_are_tested_where_the_period_is_a_context(factor, wrong, tmp_path):
+    """Carts that are sampled at different rates: their period is known, if not a number."""
+    features = '["1", "dt", "dt/mass"]'
+    text = TEMPLATE.replace('["1", "1/mass"]', features).replace(
+        "[contexts]", '[contexts]\ndt = { unit = "s", low = 0.02, high = 0.1 }'
+    )
+    parts = [
+        pl.read_parquet(logs(tmp_path / "a.parquet", k, period=dt, factor=factor)).with_columns(
+            pl.format("{}-{}", "machine", pl.lit(k)).alias("machine"),
+            pl.col("episode") + 100 * k,
+            dt=pl.lit(dt),
+        )
+        for k, dt in enumerate((0.02, 0.05, 0.1))
+    ]
+    pl.concat(parts).write_parquet(tmp_path / "rates.parquet")
+    about = clqr.FleetDescription.parse(text + '[logs]\nperiod = "dt"\n')
+    fleet = clqr.fit(about, tmp_path / "rates.parquet", alarm=False, workers=1)
+    said = contradicted(fleet.description, fleet.decoder)
+    assert bool(said) == wrong
+    assert not wrong or "times what velocity makes of dt; are units and period right?" in said[0]
+
+
 def test_the_row_is_learnt_and_its_interval_holds_the_truth(tmp_path):
     """Euler's rule forgot that a force moves the position within a step."""
     inside = []
