@@ -259,9 +259,9 @@ def test_a_target_is_followed_through_the_constant_state(tmp_path: Path) -> None
         (None, "there is no file"),
         ("position\n1\n2\n", "2 rows, but the horizon is 3"),
         ("height\n1\n2\n3\n", "not states: height"),
-        ("position\n1\nx\n3\n", "row 2 of 'position' is x"),
-        ("position\n1\nnan\n3\n", "row 2 of 'position' is nan"),
-        ("", "cannot read"),
+        ("position\n1\nx\n3\n", "row 2 of 'position' is 'x'"),
+        ("position\n1\nnan\n3\n", "row 2 of 'position' is 'nan'"),
+        ("", "is empty"),
     ],
 )
 def test_a_wrong_target_is_refused(content: str | None, said: str, tmp_path: Path) -> None:

@@ -172,7 +172,7 @@ def test_the_command(fitted):
     for name, columns, said in (
         ("short.csv", {"outdoor": FORECAST[:5]}, "has 5 values"),
         ("other.csv", {"wind": FORECAST}, "the column 'wind', which is not a disturbance"),
-        ("gap.csv", {"outdoor": [*FORECAST[:-1], None]}, "not a finite number"),
+        ("gap.csv", {"outdoor": [*FORECAST[:-1], None]}, "row 11 of 'outdoor' is missing"),
     ):
         pl.DataFrame(columns).write_csv(folder / name)
         done = run(COMMAND, *common, "--forecast", str(folder / name))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy import ndarray as Array
 
 from contextual_lqr.checks import read_only, require
-from contextual_lqr.context import ContextMap
+from contextual_lqr.context import ContextMap, FeatureContext
 from contextual_lqr.context.expressions import parse
 from contextual_lqr.context.variables import sampled_values
 from contextual_lqr.data.description import Quantity
@@ -42,18 +42,19 @@ def known_row(
     require(not odd, f"'{text}' uses {', '.join(odd)}, which is not a state, input or context")
     rng = np.random.default_rng(0)
     values = sampled_contexts(contexts, rng)
+    used = [j for j, name in enumerate(moving) if name in expression.names]  # the others have 0
 
     def at(points: Array) -> Array:
-        """The expression at (contexts, d+m) points."""
-        given = values | {name: points[:, j] for j, name in enumerate(moving)}
-        return np.broadcast_to(expression(given), len(points)).astype(float)
+        """The expression at (contexts, used) points."""
+        given = values | {moving[j]: points[:, i] for i, j in enumerate(used)}
+        return np.broadcast_to(expression(given), _CONTEXTS).astype(float)
 
-    n = len(moving)
-    coefficients = np.stack(
-        [at(np.broadcast_to(np.eye(n)[j], (_CONTEXTS, n))) for j in range(n)], axis=1
-    )
+    n = len(used)
+    coefficients = np.zeros((_CONTEXTS, n))
+    for i in range(n):
+        coefficients[:, i] = at(np.broadcast_to(np.eye(n)[i], (_CONTEXTS, n)))
     require(np.isfinite(coefficients).all(), f"'{text}' is not finite everywhere within the bounds")
-    scale = max(float(np.abs(coefficients).max()), 1e-300)
+    scale = max(float(np.abs(coefficients).max(initial=0.0)), 1e-300)
     require(
         np.abs(at(np.zeros((_CONTEXTS, n)))).max() <= 1e-12 * scale,
         f"'{text}' is not 0 where states and inputs are 0: multiply its constant by a state that "
@@ -64,23 +65,50 @@ def known_row(
         off = np.abs(at(points) - (coefficients * points).sum(1))
     require(bool((off <= 1e-9 * scale * n).all()), f"'{text}' is not linear in states and inputs")
     try:
-        G = context_map.matrices(values)
+        row, left = _row(context_map, values, coefficients, used, len(moving))
     except ContextError as error:
         raise ContextError(f"the context map fails within the bounds: {error}") from None
-    # θ [G(c1), G(c2), …] = [g(c1)ᵀ, g(c2)ᵀ, …], its rows scaled to one size
-    p = G.shape[1]
-    stacked = G.transpose(0, 2, 1).reshape(-1, p)
-    sizes = np.linalg.norm(stacked, axis=0)
-    sizes[sizes == 0] = 1
-    row = np.linalg.lstsq(stacked / sizes, coefficients.ravel(), rcond=1e-12)[0] / sizes
     require(
-        np.abs(stacked @ row - coefficients.ravel()).max() <= 1e-9 * scale,
+        left <= 1e-9 * scale,
         f"'{text}' cannot be written as Θ G(context) with this context map: a feature is missing",
     )
-    row[np.abs(row) * sizes < 1e-12 * scale * len(row)] = 0.0  # rounding
-    nearest = np.round(row, 12)
-    exact = np.abs(nearest - row) <= 1e-13 * np.maximum(np.abs(row), 1)
-    return read_only(np.where(exact, nearest, row))
+    return read_only(_short(row))
+
+
+def _row(
+    context_map: ContextMap, values: dict[str, Array], goal: Array, used: list[int], n: int
+) -> tuple[Array, float]:
+    """The row θ for which θ G is `goal` in the columns used, 0 in others; how far off that is."""
+    if isinstance(context_map, FeatureContext):  # G = φ ⊗ I: column by column, be there thousands
+        phi = context_map.feature_rows(values)
+        found, left = _solved(phi, goal)
+        row = np.zeros((phi.shape[1], n))
+        row[:, used] = found
+        return row.ravel(), left
+    # θ [G(c1), G(c2), …] = [g(c1)ᵀ, g(c2)ᵀ, …]
+    G = context_map.matrices(values)
+    whole = np.zeros((len(goal), n))
+    whole[:, used] = goal
+    found, left = _solved(G.transpose(0, 2, 1).reshape(-1, G.shape[1]), whole.reshape(-1, 1))
+    return found[:, 0], left
+
+
+def _solved(factors: Array, goal: Array) -> tuple[Array, float]:
+    """What is multiplied by these factors, both scaled to one size; the largest error."""
+    sizes, scale = np.linalg.norm(factors, axis=0), np.abs(goal).max(0)
+    sizes[sizes == 0] = 1
+    scale[scale == 0] = 1
+    found = np.linalg.lstsq(factors / sizes, goal / scale, rcond=1e-12)[0]
+    left = np.abs(factors / sizes @ found - goal / scale) * scale
+    found = np.where(np.abs(found) < 1e-12 * len(found), 0.0, found)  # rounding
+    return _short(found / sizes[:, None]) * scale, float(left.max(initial=0.0))
+
+
+def _short(values: Array) -> Array:
+    """Without what rounding has added at the end: 1, not 1.0000000000000002."""
+    nearest = np.round(values, 12)
+    exact = np.abs(nearest - values) <= 1e-13 * np.maximum(np.abs(values), 1)
+    return np.where(exact, nearest, values)
 
 
 def integrated(name: str, text: str, states: Sequence[Quantity]) -> str | None:

@@ -131,8 +131,24 @@ def test_an_episode_shorter_than_the_history_is_counted(tmp_path):
     assert fitted.report.short == 1
     assert fitted.decoder.episodes == 7
     table.filter(pl.col("step") < 4).write_csv(tmp_path / "none.csv")
-    with pytest.raises(clqr.InputError, match="all 8 episodes are shorter than the history"):
+    with pytest.raises(clqr.InputError, match="all episodes are shorter than the history") as error:
         clqr.fit(clqr.FleetDescription.parse(FIXED), tmp_path / "none.csv")
+    assert "3 outputs, 3 inputs and delay 1 take 5 steps in a row, and there are 4" in str(error)
+    table.filter(pl.col("step") < 5).write_csv(tmp_path / "some.csv")
+    clqr.fit(clqr.FleetDescription.parse(FIXED), tmp_path / "some.csv", alarm=False)
+
+
+def test_a_history_of_a_thousand_is_parsed_and_refused_at_once(tmp_path):
+    """Its rows of Θ are thousands, of which each but one shifts; none needs a large matrix."""
+    table, _ = motor_log(np.random.default_rng(2))
+    table.write_csv(tmp_path / "log.csv")
+    long = clqr.FleetDescription.parse(FIXED.replace("history = 3", "history = 1000"))
+    assert len(long.states) == len(long.known) + 1 > 1000
+    names = long.state_names
+    row = long.known[names.index("angle_999")]
+    assert np.flatnonzero(row).tolist() == [names.index("angle_998")]
+    with pytest.raises(clqr.InputError, match="take 1002 steps in a row, and there are 40"):
+        check_logs(long, tmp_path / "log.csv")
 
 
 AUTO = TEXT.format(keys="")

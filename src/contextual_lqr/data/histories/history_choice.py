@@ -121,6 +121,7 @@ def choose_history(about: FleetDescription, sample: Sample) -> HistoryChoice:
     delays = find_delays(about, runs)
     late = max((one for one in delays.values() if one is not None), default=0)
     delay = late if "delay" in history.auto else history.delay
+    refuse_long_history(history.found(1, delay, 1.0), sample.most)
     machines = len({run.machine for run in runs})
     longest = max(len(run) for run in runs)
     usual = float(np.quantile(list(sample.longest.values()), 0.05))
@@ -292,6 +293,16 @@ def refuse_useless_outputs(about: FleetDescription, runs: Sequence[Run]) -> None
             np.linalg.norm(b - a * (a @ b)) > _SAME,
             f"'{other}' is a copy of '{one}', perhaps in other units: leave one of them out",
         )
+
+
+def refuse_long_history(least: History, longest: int | None) -> None:
+    """Refuse a history that no run of the logs fills: what it is made of may be very much."""
+    require(
+        longest is None or longest > least.reach,
+        f"all episodes are shorter than the history: {least.outputs} outputs, "
+        f"{least.input_history} inputs and delay {least.delay} take {least.reach + 2} steps in a "
+        f"row, and there are {(longest or 0) + 1} at most: make it shorter in [outputs]",
+    )
 
 
 def wrapping(about: FleetDescription, runs: Sequence[Run]) -> list[str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from jaxtyping import Int
 from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
@@ -35,25 +36,37 @@ class Run:
 
 
 class Sample(NamedTuple):
-    """Runs of some machines, and the longest run of each that was seen on the way."""
+    """Runs of some machines, and the longest run of each that was seen on the way.
+
+    No run of the logs is longer than `most`; it is None if not all of them were read.
+    """
 
     runs: list[Run]
     longest: dict[str, int]
+    most: int | None
 
 
 def sampled_runs(about: FleetDescription, parts: Sequence[Part], *, sort: bool = False) -> Sample:
     """Runs of up to a hundred machines, out of up to four parts of the logs."""
     places = np.unique(np.linspace(0, len(parts) - 1, min(len(parts), _PARTS)).astype(int))
-    found = Sample([], {})
+    found, longest, last, whole = Sample([], {}, None), 0, 0, len(places) == len(parts)
     for place in places.tolist():
         steps: dict[str, int] = {}  # of each machine
         most, rows = _MACHINES // len(places), 0
         for batch in LogReader(about, parts[place], sort=sort).transitions():
             _add_runs(found, about, batch, steps, most)
+            lengths = np.diff(_starts(batch), append=len(batch))
+            lengths[:1] += 0 if batch.begins[:1].all() else last  # it goes on where one ended
+            longest, last = max(longest, *lengths.tolist()), int(lengths[-1])
             rows += len(batch)
             if len(steps) >= most and rows >= _ROWS:
+                whole = False
                 break
-    return found
+    return found._replace(most=longest if whole else None)
+
+
+def _starts(batch: Transitions) -> Int[Array, " runs"]:
+    return np.flatnonzero(~batch.follows | batch.begins)
 
 
 def _add_runs(
@@ -61,7 +74,7 @@ def _add_runs(
 ) -> None:
     """Of machines that there is room for; `steps` counts how many there are of each."""
     continues = batch.follows & ~batch.begins
-    starts = np.flatnonzero(~continues)
+    starts = _starts(batch)
     ends = np.append(starts[1:], len(batch))
     machines, rows = batch.machines(), batch.rows
     values = dict(rows.values)
