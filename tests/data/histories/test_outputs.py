@@ -207,6 +207,9 @@ def test_outputs_that_tell_nothing_are_refused_and_an_encoder_that_wraps_is_seen
     assert "like an encoder that starts over" in wrong.doubt
     told = FIXED.replace('angle = "rad"', 'angle = { unit = "rad", wraps = 6.28 }')
     right = clqr.fit(clqr.FleetDescription.parse(told), tmp_path / "turned.csv", alarm=False)
+    degrees = clqr.FleetDescription.parse(told.replace("wraps = 6.28", "wraps = 360"))
+    other = clqr.fit(degrees, tmp_path / "turned.csv", alarm=False)
+    assert "like an encoder that starts over, but never by its wraps = 360: if" in other.doubt
     assert right.doubt == ""
     true = clqr.fit(about, tmp_path / "slow.csv", alarm=False)
     context = {"inertia": 2.0}

@@ -306,10 +306,13 @@ def refuse_long_history(least: History, longest: int | None) -> None:
 
 
 def wrapping(about: FleetDescription, runs: Sequence[Run]) -> list[str]:
-    """Outputs that jump through their range, as encoders do that begin anew after a turn."""
+    """Outputs that jump through their range, as encoders do that begin anew after a turn.
+
+    Runs are unwrapped by what is declared: jumps that are left are of another period.
+    """
     said = []
     for one in about.declared:
-        if one.constant or one.wraps is not None:
+        if one.constant:
             continue
         steps = np.concatenate([np.diff(run.columns[one.name]) for run in runs])
         values = np.concatenate([run.columns[one.name] for run in runs])
@@ -318,9 +321,10 @@ def wrapping(about: FleetDescription, runs: Sequence[Run]) -> list[str]:
         # From one end of the range to the other, but for a usual step.
         jumps = np.abs(steps) > range_ - _LEFT * usual
         if jumps.any() and usual < _USUAL * range_:
+            declared = "" if one.wraps is None else f", but never by its wraps = {one.wraps:g}"
             said.append(
                 f"{one.name} jumps {np.count_nonzero(jumps)} times through its whole range of "
-                f"{range_:.4g}, like an encoder that starts over: if it is one, declare "
+                f"{range_:.4g}, like an encoder that starts over{declared}: if it is one, declare "
                 f"{one.name} = {{ wraps = {range_:.4g} }}, with the exact period"
             )
     return said
