@@ -7,7 +7,10 @@ import pytest
 import contextual_lqr as clqr
 from contextual_lqr.data import check_logs, sources, transitions
 from contextual_lqr.data.contradictions import contradicted
+from contextual_lqr.data.histories import history_choice
+from contextual_lqr.data.histories.history import History
 from contextual_lqr.data.histories.history_choice import CANDIDATES, HistoryChoice
+from contextual_lqr.data.histories.history_scores import Scores
 from fleet_logs import CARTS
 
 TEXT = """
@@ -238,6 +241,16 @@ def test_a_sensor_too_noisy_for_any_history_is_said():
     assert HistoryChoice(16, 1.0, 0, late, {}, 0, 4).sentences == []  # which was declared
     spaced = {3.0: falling[3.0]}
     assert HistoryChoice(4, 3.0, 0, late, spaced, 20, 4).sentences == []  # as was its spacing
+
+
+def test_errors_of_rounding_do_not_ask_for_a_longer_history():
+    """Of logs without noise they still fall with more outputs, which says nothing of sensors."""
+    many = [History(n, n, 1) for n in (1, 2, 3, 8, 16)]
+    relative = np.array([0.9, 3e-13, 1e-13, 4e-14, 3e-14])
+    errors = np.log(relative)[:, None] + np.zeros(6)
+    for still in (np.zeros(6), np.full(6, 9.0)):  # in whatever units
+        scores = Scores(errors + still, errors + still, still, np.ones((6, 1)), 20)
+        assert many[history_choice._chosen(scores, relative, many)].outputs == 2
 
 
 def test_a_past_that_fades_teaches_what_the_output_history_does(tmp_path, monkeypatch):

@@ -42,6 +42,7 @@ _FAR, _NEAR = 0.002, 5e-4  # what others may be worse by: in noise errors differ
 _GROUP = 5  # machines that are enough to be looked at by themselves
 _SPARED = 3  # a candidate forgets within this part of a usual run
 _SAME = 1e-9  # relative
+_EXACT = 1e-9  # of the error of no change: smaller ones are of rounding, and longer is not better
 _USUAL = 0.1  # of the range: 95 % of the steps are smaller where jumps can be told
 _LEFT = 2.0  # usual steps: what a jump that begins anew lacks of the whole range
 
@@ -164,7 +165,11 @@ def _chosen(scores: Scores, relative: Float[Array, " candidates"], many: Sequenc
 
     Outputs one after the other are preferred if a few of them predict about as well.
     """
-    far, near = (_behind(one, scores.features) for one in (scores.far, scores.near))
+    relative = np.maximum(relative, _EXACT)
+    least = scores.still + np.log(_EXACT)
+    far, near = (
+        _behind(np.maximum(one, least), scores.features) for one in (scores.far, scores.near)
+    )
     close = relative <= (1 + _PLAIN) * relative.min()
     if any(one.spacing > 1 for one in many):  # a few machines predict others far ahead by luck
         few = np.array([one.outputs <= _FEW for one in many])
