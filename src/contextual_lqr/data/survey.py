@@ -32,6 +32,7 @@ from contextual_lqr.data.sources import as_one_part, find_sources
 from contextual_lqr.data.transitions import Transitions
 
 _SAMPLE = 1 << 14  # rows, for resolutions and pictures
+_ROUNDING = 1e-12  # relative
 _OFF_GRID = 0.05  # of a step, by which values are off that were rounded when written
 _TRACES, _STEPS = 4, 400  # episodes that are drawn, and how much of each
 
@@ -151,7 +152,7 @@ class Surveyor:
         noise = np.sqrt(np.diagonal(decoder.noise_estimate))
         by_state = dict(zip(about.state_names, noise.tolist(), strict=True))
         for name in by_state.keys() & self._low.keys():  # rounding is none
-            if by_state[name] <= 1e-12 * max(abs(self._low[name]), abs(self._high[name])):
+            if by_state[name] <= _ROUNDING * max(abs(self._low[name]), abs(self._high[name])):
                 by_state[name] = 0.0
         known = {about.state_names[i] for i in about.known}
         for one in about.logged:
@@ -182,6 +183,8 @@ class Surveyor:
         for j, name in enumerate(self._moving, 1):
             column, others = self._factor[:, j], np.delete(self._factor, j, 1)
             total = _left(self._factor[:, :1], column)
+            if total <= _ROUNDING * np.linalg.norm(column):  # it is constant
+                total = 0.0
             spread[name] = total / np.sqrt(self._rows)
             free[name] = _left(others, column) / total if total > 0 else 0.0
         return spread, free
