@@ -27,3 +27,11 @@ def test_an_input_that_never_changes_has_nothing_free(tmp_path):
     found = {one.name: one for one in written(tmp_path / "log.csv", constant=True).quantities}
     assert (found["force"].spread, found["force"].free) == (0.0, 0.0)
     assert found["velocity"].free > 0.5
+
+
+def test_rounding_is_not_taken_for_a_state_that_is_missing(tmp_path):
+    """Successive errors of what is written in few digits have a value in common."""
+    for digits in (4, 6):
+        assert written(tmp_path / "log.csv", digits).history == []
+    (said,) = written(tmp_path / "log.csv", 6, memory=0.01).history
+    assert "error in position: is the whole state measured?" in said

@@ -9,7 +9,7 @@ noise        the standard deviation of a step's error, by one law for all machin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -18,6 +18,7 @@ from jaxtyping import Float
 from numpy import ndarray as Array
 
 from contextual_lqr.belief.decoder import Decoder
+from contextual_lqr.belief.machines.machine_store import MachineStore
 from contextual_lqr.certificates.experiment_design import unexcited_directions
 from contextual_lqr.certificates.model_tests.finding import Finding
 from contextual_lqr.certificates.model_tests.unmodelled import findings_of
@@ -33,6 +34,8 @@ from contextual_lqr.data.transitions import Transitions
 
 _SAMPLE = 1 << 14  # rows, for resolutions and pictures
 _ROUNDING = 1e-12  # relative
+_CHANCE = 1.1  # how much larger than it usually is an error of rounding may be
+_COARSE, _WRITTEN = 1e6, 1e9  # steps of a sensor's grid, and of one of the digits that are written
 _OFF_GRID = 0.05  # of a step, by which values are off that were rounded when written
 _TRACES, _STEPS = 4, 400  # episodes that are drawn, and how much of each
 
@@ -175,7 +178,12 @@ class Surveyor:
         moving = [*about.state_names, *about.input_names]
         found.unexcited = [str(one) for one in unexcited_directions(decoder, moving)]
         if store is not None and len(store) > 1 and not isinstance(about.context_map, Dynamics):
-            found.delay, found.history = _suspicions(findings_of(decoder), about)
+            coarse = {
+                name
+                for name, size in _rounding(about, decoder, store, sample).items()
+                if by_state[name] <= _CHANCE * size
+            }
+            found.delay, found.history = _suspicions(findings_of(decoder), about, coarse)
         return found
 
     def _excitation(self) -> tuple[dict[str, float], dict[str, float]]:
@@ -221,6 +229,11 @@ def _left(others: Float[Array, "n k"], column: Float[Array, " n"]) -> float:
 
 def resolution(values: Float[Array, " n"]) -> float | None:
     """The step of the grid on which all values lie, if there is one and it is coarse."""
+    return _grid(values, _COARSE)
+
+
+def _grid(values: Float[Array, " n"], most: float) -> float | None:
+    """The same of a grid that has fewer steps than `most` along the values."""
     values = np.unique(values[np.isfinite(values)])
     if len(values) < 3:
         return None
@@ -236,18 +249,40 @@ def resolution(values: Float[Array, " n"]) -> float | None:
             step = float(steps[near] @ along[near] / (steps[near] @ steps[near]))
     steps = along / step
     on_grid = np.abs(steps - np.round(steps)) < _OFF_GRID
-    return step if on_grid.all() and steps[-1] < 1e6 else None
+    return step if on_grid.all() and steps[-1] < most else None
+
+
+def _rounding(
+    about: FleetDescription, decoder: Decoder, store: MachineStore, sample: dict[str, Array]
+) -> dict[str, float]:
+    """The standard deviation of a step's error, by state, that is due to how values are written.
+
+    A value on a grid of step q is off by q / √12, the next state as well as what it is told by. A
+    longer history averages such errors, so of outputs they are not set aside.
+    """
+    if about.history is not None:
+        return {}
+    columns = [*about.state_names, *about.input_names]
+    grids = {name: _grid(sample[name], _WRITTEN) or 0.0 for name in columns if name in sample}
+    square = np.square([grids.get(name, 0.0) for name in columns]) / 12
+    M = decoder.estimate @ store.matrices(about.context_map)
+    told = np.square(M).mean(0) @ square
+    sizes = np.sqrt(square[: len(told)] + told)
+    return dict(zip(about.state_names, sizes.tolist(), strict=True))
 
 
 def _suspicions(
-    findings: tuple[Finding, ...], about: FleetDescription
+    findings: tuple[Finding, ...], about: FleetDescription, coarse: Container[str]
 ) -> tuple[list[str], list[str]]:
+    """Late inputs; and errors that are not new, but for those of `coarse` states: of rounding."""
     delay, history, d = [], [], len(about.states)
     for one in findings:
         state = about.state_names[one.state]
         if one.kind == "late input" and one.regressor is not None:
             which = about.input_names[one.regressor - d]
             delay.append(f"{which} acts late: {one.effect:.0%} of the error in {state}")
+        elif state in coarse:
+            continue
         elif one.kind == "memory":
             whole = "" if about.history else ": is the whole state measured? If not, see [outputs]"
             said = f"the previous step explains {one.effect:.0%} of the error in {state}"
