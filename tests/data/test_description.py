@@ -208,6 +208,12 @@ def test_a_ridge_and_a_prior_are_one_too_many() -> None:
     assert any("leave it out" in fault for fault in faults(text))
 
 
+@pytest.mark.parametrize("mark", ["\\n", "\\r", '\\"', "\\u0000", ";;", ""])
+def test_what_separates_no_fields_is_refused(mark: str) -> None:
+    (found,) = faults(f'{CARTS}\n[table]\nseparator = "{mark}"\n')
+    assert 'separator must be one character, such as ";", other than a quotation mark' in found
+
+
 BLOCK = """
 [states]
 one = { constant = true }

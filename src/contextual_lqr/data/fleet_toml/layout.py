@@ -195,8 +195,10 @@ def _is_encoding(value: Any) -> bool:
 
 _RULES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "separator": (
-        lambda mark: isinstance(mark, str) and len(mark) == 1 and mark.isascii(),
-        'one character, such as ";"',
+        lambda mark: (
+            isinstance(mark, str) and len(mark) == 1 and mark.isascii() and mark not in '"\n\r\0'
+        ),
+        'one character, such as ";", other than a quotation mark or a line break',
     ),
     "decimal": (lambda mark: mark in (".", ","), '"." or ","'),
     "encoding": (_is_encoding, '"utf-8" or "latin-1"'),
