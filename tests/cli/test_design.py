@@ -200,6 +200,19 @@ def test_bad_tables(tmp_path: Path, text: str, said: str) -> None:
         read_machines(tmp_path / "bad.csv", FleetDescription.parse(CARTS))
 
 
+def test_a_table_in_the_units_of_the_logs_is_converted_and_that_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The headings of the logs have their units; what is typed has those of the description."""
+    pounds = CARTS + "\n[columns]\nmass = { column = 'mass', factor = 0.5 }\n"
+    (tmp_path / "pounds.csv").write_text("machine;mass\n007;4,5\n")
+    found = read_machines(tmp_path / "pounds.csv", FleetDescription.parse(pounds))
+    assert (found.contexts["mass"].tolist(), found.labels) == ([2.25], ["007"])
+    said = capsys.readouterr().err
+    assert "'mass' is in the unit of the logs: mass is 0.5 times it, as [columns] says" in said
+    assert one_machine(["mass=4.5"], ["mass"]) == {"mass": 4.5}
+
+
 def test_contexts_with_commas() -> None:
     found = one_machine(["mass=2.0, length=1", "speed=3e1"], ["mass", "length", "speed"])
     assert found == {"mass": 2.0, "length": 1.0, "speed": 30.0}
