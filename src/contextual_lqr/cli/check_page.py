@@ -23,19 +23,20 @@ _HEADER = ("", "unit", "from", "to", "spread", "free", "resolution", "noise")
 def summary(survey: LogSurvey) -> list[str]:
     """How much there is, and what tests of the model say, a sentence each."""
     report = survey.report
+    found, learnt = f"{report.transitions:,} transitions", report.learnt
     said = [
         f"{survey.machines:,} machines, {report.episodes:,} episodes, "
-        f"{report.transitions:,} transitions"
+        + (found if learnt == report.transitions else f"{learnt:,} of {found} to learn from")
         + ("" if survey.minutes is None else f", {survey.minutes:.3g} minutes")
     ]
     if report.bad_rows:
         said.append(f"{report.bad_rows:,} of {report.rows:,} rows are bad")
-    for found, none in (
+    for sentences, none in (
         (survey.delay, "these logs show no late input"),
         (survey.history, "these logs need no longer history"),
     ):
-        if found is not None:
-            said.append("; ".join(found) or none)
+        if sentences is not None:
+            said.append("; ".join(sentences) or none)
     said += survey.contradicted
     if blind := survey.unexcited:
         rest = [f"{len(blind) - _BLIND} more, which advise names"] if len(blind) > _BLIND else []

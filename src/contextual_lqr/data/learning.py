@@ -27,7 +27,7 @@ from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.histories.lagged import joined, teach_histories
 from contextual_lqr.data.screening import PLACES, BadRows, LogReport
 from contextual_lqr.data.sources import Part
-from contextual_lqr.data.tables.copies import SeenRows, copied_runs, long_runs
+from contextual_lqr.data.tables.copies import LENGTH, SeenRows, copied_runs
 from contextual_lqr.data.transitions import LogReader, Transitions
 
 _MET = 1 << 19  # stretches of a part, the first rows of which are all remembered
@@ -200,20 +200,23 @@ class Learning:
 
     def _copies(self, learnt: Learnt, held: Held, known: Bool[Array, " n"]) -> Bool[Array, " n"]:
         """Which of the new transitions, successive ones, are in runs that were there before."""
-        copied, report = np.zeros(len(known), bool), learnt.report
-        begins = np.concatenate([batch.begins for batch in held])[~known]
-        if self.allow_repeats or not len(begins) or not (long := long_runs(begins)).any():
+        copied, report, new = np.zeros(len(known), bool), learnt.report, np.flatnonzero(~known)
+        if self.allow_repeats or len(new) < LENGTH:
             return copied
-        hashes = np.concatenate([batch.contents() for batch in held if len(batch)])[~known]
-        edges, new = np.cumsum([0, *map(len, held)]), np.flatnonzero(~known)
-        for a, b in copied_runs(hashes, begins, (self.seen, learnt.seen)):
+        stretch = np.concatenate([batch.stretch for batch in held])[new]
+        begins = np.concatenate([batch.begins for batch in held])[new]
+        begins[1:] |= (np.diff(new) > 1) | (np.diff(stretch) != 0)
+        hashes = np.concatenate([batch.contents() for batch in held if len(batch)])[new]
+        runs, others = copied_runs(hashes, begins, (self.seen, learnt.seen))
+        learnt.seen.add(others)
+        edges = np.cumsum([0, *map(len, held)])
+        for a, b in runs:
             copied[new[a:b]] = True
             report.copied += b - a
             if len(report.first_copies) < PLACES:
                 of = int(np.searchsorted(edges, new[a], "right")) - 1
                 place = held[of].place(int(new[a] - edges[of]))
                 report.first_copies.append(f"{place}: {b - a} transitions")
-        learnt.seen.add(hashes[long & ~copied[new]])
         return copied
 
     def _known(

@@ -191,6 +191,11 @@ class LogReport:
         """How many rows are bad."""
         return sum(self.bad.values())
 
+    @property
+    def learnt(self) -> int:
+        """How many transitions are neither left out as repeats nor as copies."""
+        return self.transitions - self.repeated - self.copied
+
     def merge(self, later: LogReport) -> None:
         """Take in what was found in the part of the logs that comes next."""
         counts = ("files", "rows", "transitions", "episodes", "splits", "repeated")

@@ -38,6 +38,7 @@ def test_copied_stretches_count_once(
             done = fit(DESCRIPTION, logs, alarm=False, workers=workers)
             assert done.report is not None
             assert done.report.copied == copied
+            assert done.report.learnt == done.decoder.rows
             assert done.decoder.rows == whole.decoder.rows
             np.testing.assert_allclose(done.decoder.estimate, whole.decoder.estimate, atol=1e-12)
             again = fit(DESCRIPTION, logs, alarm=False, into=done)  # known from then on
@@ -70,6 +71,24 @@ def test_rows_at_rest_and_short_runs_are_no_copies(tmp_path: Path) -> None:
     assert report.copied == 0
 
 
+def test_few_values_in_another_order_are_no_copies() -> None:
+    """Of a coarse sensor every transition recurs, and short runs do; long ones only in copies."""
+    rng = np.random.default_rng(6)
+    some = rng.integers(0, 1 << 60, 60).astype(np.uint64)
+    # A switch that is mostly left alone: a step has so few bits that chance repeats 30 of them.
+    log = some[np.cumsum(rng.random(6000) < 0.2) % 60]
+    begins = np.arange(len(log)) % 1000 == 0
+    seen = SeenRows()
+    for at in (slice(0, 3000), slice(3000, 6000)):
+        runs, windows = copied_runs(log[at], begins[at], [seen])
+        assert runs == []
+        seen.add(windows)
+    assert len(seen) < 6000 - 6 * (LENGTH - 1)
+    for first, last, found in ((1100, 1300, []), (1100, 1900, [(0, 800)])):
+        begins = np.arange(last - first) == 0
+        assert copied_runs(log[first:last], begins, [seen])[0] == found
+
+
 def test_copies_against_all_pairs() -> None:
     """Random lists of hashes with pasted runs, against looking at every earlier run."""
     rng = np.random.default_rng(5)
@@ -77,15 +96,16 @@ def test_copies_against_all_pairs() -> None:
         seen = SeenRows()
         before = rng.integers(0, 1 << 60, 300).astype(np.uint64)
         for some in np.array_split(before, 7):
-            seen.add(some)
+            seen.add(copied_runs(some, np.zeros(len(some), bool), [seen])[1])
         now = rng.integers(0, 1 << 60, 200).astype(np.uint64)
         expected = np.zeros(200, bool)
-        for start in (10, 120):
-            length = int(rng.integers(10, 60))
-            now[start : start + length] = before[5 : 5 + length]
+        for start, first in ((10, 0), (120, 86)):  # of lists of 43
+            length = int(rng.integers(10, 43))
+            now[start : start + length] = before[first : first + length]
             expected[start : start + length] = length >= LENGTH
         found = np.zeros(200, bool)
-        for a, b in copied_runs(now, np.zeros(200, bool), [seen]):
+        for a, b in copied_runs(now, np.zeros(200, bool), [seen])[0]:
             found[a:b] = True
         assert np.array_equal(found, expected)
-        assert len(seen) == 300
+        assert len(seen) == 300 - 7 * (LENGTH - 1)
+        assert copied_runs(rng.permutation(before), np.zeros(300, bool), [seen])[0] == []
