@@ -159,12 +159,30 @@ def test_a_bad_row_is_counted_located_and_set_aside(
     kept = aside.row(0, named=True)
     assert (kept["file"], kept["row"], kept["reason"]) == (log, str(row), said)
     assert kept["position"] == str(change(good)["position"][row - 1]) or kept["position"] is None
-    # Nothing else is lost: only transitions that touch the row.
-    assert 22 - 2 <= done.report.transitions <= 22
+    # Nothing else is lost: only transitions that touch the row, and one after a fall.
+    assert 22 - 2 - (change is swapped) <= done.report.transitions <= 22
     assert np.abs(done.decoder.estimate[1] @ [0, 1, 0, 0, 0.5, 0] - 0.95) < 0.1
     with pytest.raises(InputError, match=f"row {row}: .*--strict"):
         fitted(log, strict=True, quarantine=tmp_path / "other.csv")
     assert sorted(os.listdir(tmp_path)) == ["aside.csv", f"log.{suffix}"]
+
+
+@pytest.mark.parametrize("batch", [1, 3, 1 << 16])
+def test_no_transition_joins_rows_across_steps_that_fall_back(
+    batch: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sources, "BATCH", batch)
+    frame = cart_rows([1.0], steps=12, episodes=1)
+    # Step 6 is counted as 3 again: steps 3, 4, 5 are late, and 6 is in truth 9.
+    reset = frame.with_columns(
+        step=pl.col("step") - pl.when(pl.col("step") < 6).then(0).otherwise(3)
+    )
+    for rows, count in ((reset, 5 + 2), (doubled(frame), 11)):
+        report = fitted(write(rows, tmp_path / f"{len(rows)}.csv")).report
+        assert report.transitions == count
+        assert report.bad_rows == len(rows) - count - (2 if rows is reset else 1)
+    (said,) = fitted(str(tmp_path / "12.csv")).report.first_splits
+    assert said.endswith("row 10: episode 0 goes from step 5 to 6 after steps that fall back")
 
 
 def test_many_bad_rows_stream_to_the_quarantine_and_an_old_one_stays(tmp_path: Path) -> None:

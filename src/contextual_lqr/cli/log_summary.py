@@ -62,7 +62,7 @@ def say_report(console: Console, report: LogReport) -> None:
     if report.empty:
         say(console, f"without rows: {', '.join(report.empty)}")
     if report.splits:
-        say(console, f"{_count(report.splits, 'gap')} of missing steps, which split episodes:")
+        say(console, f"{_count(report.splits, 'gap')} in steps, which split episodes:")
         for place in report.first_splits:
             say(console, f"  {place}")
     if report.short:

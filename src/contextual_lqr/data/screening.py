@@ -128,7 +128,7 @@ def _time_faults(frame: pl.DataFrame) -> Faults:
     step, missing = frame["step"].fill_null(0).to_numpy(), frame["time"].is_null().to_numpy()
     return {
         "'time' is missing": missing,
-        "its time is not after that of the rows before": step == NOT_RISING,
+        "its time is that of the row before": step == NOT_RISING,
         "its time is less than half a period after that of the row before": step == TOO_EARLY,
         "'time' is no time stamp": frame["step"].is_null().to_numpy() & ~missing,
     }

@@ -9,6 +9,8 @@ follows row i if it has the same episode and the next step; then (x, u, x') is a
 - A row is bad if a value is missing, not a number, not finite or out of bounds, if its step does
   not come after the one before, or if its context is not that of its episode, unless that varies.
   Bad rows are counted, located, and kept for the quarantine; `strict` refuses them.
+- Steps that fall back split an episode, too: a counter was reset, and the next good row may be long
+  after the last. Only a row that repeats the one before, to the last digit, does no harm.
 
 The last good row of a frame is carried over to the next. A part of the logs that begins in the
 middle looks back first, to know what would have been carried to it.
@@ -181,6 +183,7 @@ class LogReader:
         self._books = LabelBook(), LabelBook()
         self._carry: Rows | None = None
         self._carry_linked = False  # whether the row carried over continues the one before it
+        self._fallen = False  # whether steps have fallen back since
         # Whether what is carried is what it would be had all earlier rows been read, too; and how
         # many good rows there were since the beginning of a file.
         self._settled = False
@@ -223,6 +226,7 @@ class LogReader:
             for _ in before.transitions():
                 pass
             self._carry, self._carry_linked = before._carry, before._carry_linked
+            self._fallen = before._fallen
             if before._settled:
                 return
 
@@ -237,15 +241,17 @@ class LogReader:
         if (same & _changes(rows.context(about))).any():
             rows = self._without(rows, context_faults(rows.context(about), same))
             same = rows.same_episode
-        ahead = np.diff(rows.step)
-        if (same & (ahead <= 0)).any():
-            rows = self._without(rows, order_faults(rows.step, same))
-            same, ahead = rows.same_episode, np.diff(rows.step)
+        faults = Faults()
+        if (same & (np.diff(rows.step) <= 0)).any():
+            faults = order_faults(rows.step, same)
+        fallen = self._fallen_before(rows, faults)
+        rows = self._without(rows, faults)
+        same, ahead = rows.same_episode, np.diff(rows.step)
         self._settled |= not same.all()  # with an episode everything begins anew
         if not self._looking_back:
             refuse_interleaved(rows.source, rows.episode.codes, same)
-        linked = same & (ahead == 1)
-        self._count_splits(rows, same & ~linked)
+        linked = same & (ahead == 1) & ~fallen
+        self._count_splits(rows, same & ~linked, fallen)
         idle = rows.missing(about.input_names[0])[:-1] & linked
         if idle.any():
             # The state was good to arrive at; nothing is known of what followed.
@@ -334,15 +340,39 @@ class LogReader:
                 self.bad += rows.originals(at, reason)
         return bad
 
-    def _count_splits(self, rows: Rows, gaps: Array) -> None:
+    def _fallen_before(self, rows: Rows, late_rows: Faults) -> Array:
+        """Before which of the other rows but the first steps fell back; a repeated row is none."""
+        late = reduce(np.logical_or, late_rows.values(), np.zeros(len(rows), bool))
+        good, harm = np.flatnonzero(~late), late.copy()
+        if late.any():
+            harm &= ~_repeats(rows, np.repeat(good, np.diff(np.append(good, len(late)))))
+        count = np.cumsum(harm)
+        fallen, after = np.diff(count[good]) > 0, len(good) > 0 and count[good[-1]] < count[-1]
+        if rows.carried is not None:
+            fallen[:1] |= self._fallen
+            after |= self._fallen and len(good) == 1
+        if len(good):
+            self._fallen = bool(after)
+        return np.asarray(fallen)
+
+    def _count_splits(self, rows: Rows, gaps: Array, fallen: Array) -> None:
         before, report = np.flatnonzero(gaps), self.report
         report.splits += len(before)
         for i in before[: PLACES - len(report.first_splits)]:
             (there,) = rows.originals(np.array([i + 1]), "")
             jump = f"step {rows.step[i]:.0f} to {rows.step[i + 1]:.0f}"
+            jump += " after steps that fall back" if fallen[i] else ""
             (episode,) = rows.episode[[int(i)]].text
             what = f"episode {episode} goes from {jump}"
             report.first_splits.append(f"{there.source}, row {there.numbers[0]}: {what}")
+
+
+def _repeats(rows: Rows, before: Array) -> Array:
+    """Whether each row is the same as one before it, to the last digit."""
+    columns = [rows.step, *map(rows.column, rows.values)]
+    with np.errstate(invalid="ignore"):
+        same = ((one == one[before]) | (np.isnan(one) & np.isnan(one[before])) for one in columns)
+        return np.asarray(reduce(np.logical_and, same))
 
 
 def _changes(columns: dict[str, Array]) -> Array:

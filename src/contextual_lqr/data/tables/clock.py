@@ -4,11 +4,14 @@ Rows of one episode (or, without a column of episodes, of one machine) follow on
 are about a period apart:
 
     ahead = (time - time of the row before) / period
-    ahead < 1/2          the row is bad: too early; ahead <= 0: its time does not rise
+    ahead < 0            time falls back: the clock was set, or started over, and nobody knows how
+                         long after the row before this one is. A gap of unknown length
+    ahead = 0            the row is bad: its time does not rise
+    0 < ahead < 1/2      the row is bad: too early
     1/2 <= ahead < 3/2   the next step, whatever the jitter, which is reported
-    3/2 <= ahead         a gap: steps are missing. Without a column of episodes a new one begins
+    3/2 <= ahead         a gap: steps are missing
 
-Without that column, time that falls back to where an episode began, or before, begins another.
+A gap splits an episode. Without a column of episodes a new one begins.
 """
 
 from __future__ import annotations
@@ -34,7 +37,6 @@ _ENOUGH = 8  # intervals, to tell what is usual
 class _Series:
     """Where the rows of one episode, or machine, have come to."""
 
-    start: float = math.nan  # of the present run
     last: float = math.nan
     step: int = 0
     run: int = 0
@@ -65,10 +67,7 @@ class Clock:
             if len(at):
                 series = self._series.setdefault(key, _Series())
                 self._look(time[at], period[at])
-                count = self._count
-                if (np.diff(time[at], prepend=series.last) <= 0).any():
-                    count = self._count_each
-                steps[at], runs[at] = count(time[at], period[at], series, named, at)
+                steps[at], runs[at] = self._count(time[at], period[at], series, named, at)
         columns = [pl.Series("step", steps).fill_nan(None).cast(pl.Int64)]
         if not named:
             columns.append(run_labels(frame, runs))
@@ -77,42 +76,26 @@ class Clock:
     def _count(
         self, time: Array, period: Array, series: _Series, named: bool, at: Array
     ) -> tuple[Array, Array]:
-        """Steps, and numbers of runs, of rows whose time rises; counts what is odd."""
+        """Steps, and numbers of runs; counts what is odd."""
         ahead = np.diff(time, prepend=series.last) / period
         if math.isnan(series.last):
-            series.start, ahead[0] = float(time[0]), 1.0
+            ahead[0] = 1.0
             series.step -= 1
-        early, gaps = ahead < 0.5, ahead >= 1.5
-        self._report.add(ahead[~early & ~gaps])
-        steps = series.step + np.cumsum(np.where(early, 0, np.floor(ahead + 0.5)))
-        runs = np.full(len(time), series.run)
-        if not named and gaps.any():
-            runs += np.cumsum(gaps)
-            begun = np.maximum.accumulate(np.where(gaps, np.arange(len(gaps)), -1))
+        falls, gaps = ahead < 0, ahead >= 1.5
+        follows = (ahead >= 0.5) & ~gaps
+        self._report.add(ahead[follows])
+        self._report.restarts += int(np.count_nonzero(falls))
+        forward = np.where(follows | gaps, np.floor(ahead + 0.5), 0)
+        steps = series.step + np.cumsum(np.where(falls, 2, forward))  # a step is left out
+        runs, begins = np.full(len(time), series.run), falls | gaps
+        if not named and begins.any():
+            runs += np.cumsum(begins)
+            begun = np.maximum.accumulate(np.where(begins, np.arange(len(begins)), -1))
             steps = np.where(begun >= 0, steps - steps[begun], steps)
-            series.start = float(time[begun[-1]])
             self._count_gaps(at[gaps], ahead[gaps])
         series.last, series.step, series.run = float(time[-1]), int(steps[-1]), int(runs[-1])
-        return np.where(early, TOO_EARLY, steps), runs
-
-    def _count_each(
-        self, time: Array, period: Array, series: _Series, named: bool, at: Array
-    ) -> tuple[Array, Array]:
-        """The same row by row, where time does not always rise."""
-        steps, runs = np.zeros(len(time)), np.zeros(len(time), np.int64)
-        for i, now in enumerate(time.tolist()):
-            if not now <= series.last:
-                some = slice(i, i + 1)
-                found = self._count(time[some], period[some], series, named, at[some])
-                steps[some], runs[some] = found
-                continue
-            steps[i] = NOT_RISING
-            if not named and now <= series.start:
-                self._report.restarts += 1
-                steps[i], series.run, series.step = 0, series.run + 1, 0
-                series.start = series.last = now
-            runs[i] = series.run
-        return steps, runs
+        early = np.where(ahead == 0, NOT_RISING, TOO_EARLY)
+        return np.where((ahead >= 0) & (ahead < 0.5), early, steps), runs
 
     def _count_gaps(self, rows: Array, ahead: Array) -> None:
         for row, gap in zip(rows.tolist(), ahead.tolist(), strict=True):

@@ -27,7 +27,7 @@ _ROUNDING = 1e-6  # of a period: a row so little before a grid point is on it
 class _Series:
     """The last row of an episode, or machine, and the grid of its run."""
 
-    last: float = -math.inf
+    last: float = math.nan
     row: Array | None = None
     start: float = 0.0
     step: int = 0
@@ -60,10 +60,10 @@ class Resampler:
 
         frame, series = frame[at], self._series.setdefault(key, _Series())
         time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
-        known = np.where(np.isfinite(time) & np.isfinite(period), time, -np.inf)
-        rises = known > np.maximum.accumulate(np.append(series.last, known))[:-1]
-        self._report.not_rising += int(np.count_nonzero(~rises))
-        frame, time, period = frame.filter(pl.Series(rises)), time[rises], period[rises]
+        kept = np.isfinite(time) & np.isfinite(period)
+        kept[kept] = np.diff(time[kept], prepend=series.last) != 0
+        self._report.not_rising += int(np.count_nonzero(~kept))
+        frame, time, period = frame.filter(pl.Series(kept)), time[kept], period[kept]
         if not self._looked and len(time) > 1:
             self._looked = True
             require_period(self._log, time, period, resample=True)
@@ -97,11 +97,14 @@ class Resampler:
             time = np.append(series.last, time)
             values = np.concatenate((series.row[None], values))
         ahead = np.diff(time) / step
-        self._report.add(ahead[ahead < 1.5])
-        edges = [0, *(np.flatnonzero(ahead >= 1.5) + 1).tolist(), len(time)]
+        splits = (ahead >= 1.5) | (ahead < 0)  # where time falls back, for whatever reason
+        self._report.add(ahead[~splits])
+        edges = [0, *(np.flatnonzero(splits) + 1).tolist(), len(time)]
         for first, (a, b) in enumerate(pairwise(edges)):
             if first > 0 or series.row is None:
-                if series.run >= 0:
+                if series.run >= 0 and ahead[a - 1] < 0:
+                    self._report.restarts += 1
+                elif series.run >= 0:
                     self._report.gap(f"{self._log}: {ahead[a - 1]:,.3g} periods without a row")
                 # A step is left out where an episode goes on after a gap, which splits it.
                 series.step = series.step + 2 if named and series.run >= 0 else 0

@@ -22,7 +22,7 @@ class TimeReport:
     squares: float = 0.0
     largest: float = 0.0
     gaps: int = 0  # which begin an episode, where no column names episodes
-    restarts: int = 0  # where time starts over
+    restarts: int = 0  # where time falls back, or starts over
     first_gaps: list[str] = field(default_factory=list)
     rows_read: int = 0  # if they were resampled
     rows_made: int = 0
@@ -80,7 +80,11 @@ class TimeReport:
         if self.gaps:
             said.append(f"{self.gaps:,} gaps in time, the first in {self.first_gaps[0]}")
         if self.restarts:
-            said.append(f"time starts over {self.restarts:,} times, each time a new episode")
+            times = "once" if self.restarts == 1 else f"{self.restarts:,} times"
+            said.append(
+                f"time falls back {times}, which splits episodes: clocks were set or started over "
+                "(rows that are merely out of order are sorted by --sort)"
+            )
         if self.rows_made:
             left = f", {self.not_rising:,} rows left out whose time does not increase"
             said.append(
