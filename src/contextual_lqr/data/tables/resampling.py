@@ -2,6 +2,7 @@
 
 An input that is held from row to row has, over the step from a grid point between two rows, the
 mean (1 - w) u + w u', where w is how far the grid point is on the way: the straight line again.
+Of an output that wraps, the line is that of the shorter way round.
 """
 
 from __future__ import annotations
@@ -40,6 +41,7 @@ class Resampler:
     def __init__(self, description: FleetDescription, log: str, report: TimeReport) -> None:
         self._about, self._log, self._report = description, log, report
         self._names = [one.name for one in description.logged]
+        self._wrapping = [(i, one) for i, one in enumerate(description.logged) if one.wraps]
         self._stamps = TimeStamps(log, description.layout.time or "")
         self._series: dict[object, _Series] = {}
         self._looked = False
@@ -119,7 +121,22 @@ class Resampler:
             w = (series.start + k * step - t[before]) / (t[before + 1] - t[before])
             w = np.clip(w, 0, 1)[:, None]
             with np.errstate(invalid="ignore"):  # 0 · ∞ is a bad row, too
-                between = v[before] + w * (v[before + 1] - v[before])  # exact where nothing moves
+                between = v[before] + w * self._moves(v)[before]  # exact where nothing moves
+            self._wrap(between)
             yield between, k, np.full(len(k), series.run)
             series.step = int(reached[-1])
         series.last, series.row = float(time[-1]), values[-1]
+
+    def _moves(self, rows: Array) -> Array:
+        """How far values move from row to row: what wraps, the short way round."""
+        moves = np.diff(rows, axis=0)
+        for i, one in self._wrapping:
+            assert one.wraps is not None
+            moves[:, i] -= one.wraps * np.round(moves[:, i] / one.wraps)
+        return moves
+
+    def _wrap(self, rows: Array) -> None:
+        """Put what wraps back into its bounds, if it has any."""
+        for i, one in self._wrapping:
+            if one.wraps is not None and math.isfinite(one.low):
+                rows[:, i] -= one.wraps * np.floor((rows[:, i] - one.low) / one.wraps)
