@@ -21,7 +21,8 @@ from contextual_lqr.data.tables.excel import SUFFIXES, read_sheet, unique
 from contextual_lqr.data.tables.table_format import MISSING, TableFormat, format_of
 from contextual_lqr.errors import InputError
 
-_LABELS = ("episode", "machine", "time")  # which are read as they are
+_NAMES = ("episode", "machine")
+_LABELS = (*_NAMES, "time")  # which are read as they are
 KINDS = {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"} | dict.fromkeys(SUFFIXES, "excel")
 
 
@@ -62,6 +63,8 @@ class Table:
                 value = pl.when(value.is_in(list(self.marks))).then(None).otherwise(value)
                 if self.decimal == ",":
                     value = value.str.replace_many([",", "."], [".", ","])
+        if name in _NAMES and dtype.is_float():
+            value = _name_of(value)
         if not column.plain:
             number = value.str.strip_chars() if dtype == pl.String else value
             number = number.cast(pl.Float64, strict=False) * column.factor + column.offset
@@ -94,6 +97,16 @@ class Table:
         raise InputError(
             f"{self.name} has no column {', '.join(named)}; it has {', '.join(has) or 'none'}"
         )
+
+
+def _name_of(number: pl.Expr) -> pl.Expr:
+    """What a number is called: 7.0, as Excel and Pandas may store it, is 7; NaN is missing."""
+    whole = number.cast(pl.Int64, strict=False)
+    return (
+        pl.when(number == whole)
+        .then(whole.cast(pl.String))
+        .otherwise(number.fill_nan(None).cast(pl.String))
+    )
 
 
 @contextmanager
