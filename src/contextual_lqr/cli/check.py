@@ -12,7 +12,7 @@ from contextual_lqr.cli.check_page import say_survey, write_page
 from contextual_lqr.cli.log_summary import say_description, say_report
 from contextual_lqr.cli.options import AsJson, Description, Log, Output, Sorted
 from contextual_lqr.cli.terminal import Console, Progress, print_json, say
-from contextual_lqr.data import DescriptionError, FleetDescription, survey_logs
+from contextual_lqr.data import DescriptionError, FleetDescription, LogReport, survey_logs
 from contextual_lqr.data.sources import find_sources
 from contextual_lqr.files import require_writable
 
@@ -60,5 +60,11 @@ def check(
     elif survey is not None:
         say_report(console, survey.report)
         say_survey(console, survey)
-    if survey is not None and (survey.report.bad_rows or not survey.report.transitions):
+    if survey is not None and _is_odd(survey.report):
         sys.exit(1)
+
+
+def _is_odd(report: LogReport) -> bool:
+    """Whether a user must do something about logs."""
+    time = report.tables.time
+    return bool(report.bad_rows or not report.transitions or (time and time.other_rates))

@@ -43,3 +43,24 @@ def test_a_clock_that_is_set_back_splits_episodes_and_loses_nothing(
     said = "; ".join(report.tables.sentences())
     assert "time falls back 2 times, which splits episodes" in said
     np.testing.assert_allclose(report.tables.time.mean, 1)
+
+
+@pytest.mark.parametrize("slower", [2.0, 1.4])
+@pytest.mark.parametrize("odd", ["cart 0", "cart 1"])
+def test_machines_of_another_rate_are_named(tmp_path: Path, odd: str, slower: float) -> None:
+    times = pl.col("t") * pl.when(pl.col("machine") == odd).then(slower).otherwise(1)
+    rows = minutes(4).drop("episode").with_columns(t=times)
+    report = check_logs(CLOCK, write(rows, tmp_path / "log.csv"))
+    assert report.tables.time is not None
+    assert report.tables.time.other_rates == {odd: (60 * slower, 60.0)}
+    said = f"1 machine, {odd}: rows are {60 * slower:g} s apart, but the period is 60 s"
+    assert any(one.startswith(said) for one in report.tables.sentences())
+
+
+def test_jitter_is_no_other_rate(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    rows = minutes(8)
+    rows = rows.with_columns(t=pl.col("t") + 20 * pl.Series(rng.uniform(-1, 1, len(rows))))
+    report = check_logs(CLOCK, write(rows, tmp_path / "log.csv"))
+    assert report.tables.time is not None
+    assert report.tables.time.other_rates == {}

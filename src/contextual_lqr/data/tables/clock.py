@@ -17,7 +17,7 @@ A gap splits an episode. Without a column of episodes a new one begins.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -25,12 +25,11 @@ from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.lazy_polars import pl
+from contextual_lqr.data.tables.rates import Rates
 from contextual_lqr.data.tables.table_report import TimeReport
 from contextual_lqr.data.tables.time_stamps import TimeStamps
-from contextual_lqr.errors import InputError
 
 NOT_RISING, TOO_EARLY = -1, -2  # instead of a step
-_ENOUGH = 8  # intervals, to tell what is usual
 
 
 @dataclass
@@ -49,7 +48,7 @@ class Clock:
         self._about, self._log, self._report = description, log, report
         self._stamps = TimeStamps(log, description.layout.time or "")
         self._series: dict[object, _Series] = {}
-        self._rows, self._looked = 0, False
+        self._rates, self._rows = Rates(log, report, resample=False), 0
 
     def frames(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """The same rows, with `episode` and `step`."""
@@ -62,11 +61,14 @@ class Clock:
         time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
         steps, runs = np.full(len(frame), np.nan), np.zeros(len(frame), np.int64)
         named = "episode" in frame.columns
-        for key, at in series_of(frame):
-            at = at[np.isfinite(time[at]) & np.isfinite(period[at])]
+        several = [
+            (key, at[np.isfinite(time[at]) & np.isfinite(period[at])])
+            for key, at in series_of(frame)
+        ]
+        self._rates.look([(who(key, self._log), time[at], period[at]) for key, at in several])
+        for key, at in several:
             if len(at):
                 series = self._series.setdefault(key, _Series())
-                self._look(time[at], period[at])
                 steps[at], runs[at] = self._count(time[at], period[at], series, named, at)
         columns = [pl.Series("step", steps).fill_nan(None).cast(pl.Int64)]
         if not named:
@@ -102,23 +104,13 @@ class Clock:
             where = f"{self._log}, row {self._rows + row + 1}"
             self._report.gap(f"{where}: {gap:,.3g} periods after the row before")
 
-    def _look(self, time: Array, period: Array) -> None:
-        """Refuse a period that is not that of the rows, once there are enough of them."""
-        if not self._looked and len(time) > _ENOUGH:
-            self._looked = True
-            require_period(self._log, time, period, resample=False)
+
+def who(key: Sequence[object], log: str) -> str:
+    """What to call the rows of a series: its machine or, without a label, its episode, or log."""
+    return str(key[0]) if key else log
 
 
-def require_period(log: str, time: Array, period: Array, *, resample: bool) -> None:
-    """Refuse a period that is not that of the rows; a longer one may be resampled to."""
-    usual = float(np.median(np.diff(time) / period[1:]))
-    if usual >= 1.5 or (0 < usual < 0.5 and not resample):
-        remedy = ", or say resample = true" if usual < 0.5 else ""
-        apart = f"rows are {usual * period[1]:.3g} s apart, but the period is {period[1]:.3g} s"
-        raise InputError(f"{log}: {apart}: correct period in [logs]{remedy}")
-
-
-def series_of(frame: pl.DataFrame) -> Iterator[tuple[object, Array]]:
+def series_of(frame: pl.DataFrame) -> Iterator[tuple[Sequence[object], Array]]:
     """The rows of each episode, or of each machine where no column names episodes."""
     keys = [name for name in ("machine", "episode") if name in frame.columns]
     if not keys:

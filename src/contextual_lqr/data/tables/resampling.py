@@ -8,7 +8,7 @@ Of an output that wraps, the line is that of the shorter way round.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -17,7 +17,8 @@ from numpy import ndarray as Array
 
 from contextual_lqr.data.description import FleetDescription
 from contextual_lqr.data.lazy_polars import pl
-from contextual_lqr.data.tables.clock import periods, require_period, run_labels, series_of
+from contextual_lqr.data.tables.clock import periods, run_labels, series_of, who
+from contextual_lqr.data.tables.rates import Rates
 from contextual_lqr.data.tables.table_report import TimeReport
 from contextual_lqr.data.tables.time_stamps import TimeStamps
 
@@ -44,31 +45,32 @@ class Resampler:
         self._wrapping = [(i, one) for i, one in enumerate(description.logged) if one.wraps]
         self._stamps = TimeStamps(log, description.layout.time or "")
         self._series: dict[object, _Series] = {}
-        self._looked = False
+        self._rates = Rates(log, report, resample=True)
 
     def frames(self, frames: Iterator[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """The rows of the grid, with `episode` and `step`."""
         for frame in frames:
-            made = [self._part(frame, key, at) for key, at in series_of(frame)]
+            time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
+            several = list(series_of(frame))
+            self._rates.look([(who(key, self._log), time[at], period[at]) for key, at in several])
+            made = [self._part(frame[at], key, time[at], period[at]) for key, at in several]
             self._report.rows_read += len(frame)
             if made:
                 whole = pl.concat(made)
                 self._report.rows_made += len(whole)
                 yield whole
 
-    def _part(self, frame: pl.DataFrame, key: object, at: Array) -> pl.DataFrame:
+    def _part(
+        self, frame: pl.DataFrame, key: Sequence[object], time: Array, period: Array
+    ) -> pl.DataFrame:
         """Those of one series."""
         from polars import selectors as cs
 
-        frame, series = frame[at], self._series.setdefault(key, _Series())
-        time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
+        series = self._series.setdefault(key, _Series())
         kept = np.isfinite(time) & np.isfinite(period)
         kept[kept] = np.diff(time[kept], prepend=series.last) != 0
         self._report.not_rising += int(np.count_nonzero(~kept))
         frame, time, period = frame.filter(pl.Series(kept)), time[kept], period[kept]
-        if not self._looked and len(time) > 1:
-            self._looked = True
-            require_period(self._log, time, period, resample=True)
         values = (
             frame.with_columns(cs.string().str.strip_chars())
             .select(pl.col(self._names).cast(pl.Float64, strict=False).fill_null(math.nan))

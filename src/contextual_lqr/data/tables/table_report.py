@@ -24,6 +24,8 @@ class TimeReport:
     gaps: int = 0  # which begin an episode, where no column names episodes
     restarts: int = 0  # where time falls back, or starts over
     first_gaps: list[str] = field(default_factory=list)
+    # Machines whose rows are not a period apart: how far apart they are, and the period.
+    other_rates: dict[str, tuple[float, float]] = field(default_factory=dict)
     rows_read: int = 0  # if they were resampled
     rows_made: int = 0
     not_rising: int = 0  # rows that resampling left out
@@ -62,6 +64,7 @@ class TimeReport:
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.largest = max(self.largest, later.largest)
         self.first_gaps = (self.first_gaps + later.first_gaps)[:_PLACES]
+        self.other_rates = later.other_rates | self.other_rates
 
     @property
     def _apart(self) -> str:
@@ -71,6 +74,13 @@ class TimeReport:
     def sentences(self) -> list[str]:
         """What a reader must know."""
         said = []
+        for rate in dict.fromkeys(self.other_rates.values()):
+            names = [one for one, its in self.other_rates.items() if its == rate]
+            said.append(
+                f"{_few(names)}: rows are {rate[0]:.3g} s apart, but the period is "
+                f"{rate[1]:.3g} s. Where machines differ in it, make the period a context: see "
+                "'Machines of different rates' in the guide to tables"
+            )
         if self.intervals and (self.jitter > _NOTICED[0] or self.largest > _NOTICED[1]):
             offer = "" if self.rows_made else "; resample = true in [logs] puts rows on the grid"
             said.append(

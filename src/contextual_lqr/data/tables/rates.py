@@ -1,0 +1,61 @@
+"""Whether rows of each machine are as far apart as the period says.
+
+A file whose rows are all further apart, or closer, has the wrong period, and is refused. If only
+some machines are sampled at another rate, they are named: what they teach belongs to another
+period, or they teach nothing, since each of their rows begins after a gap, or is too early.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy import ndarray as Array
+
+from contextual_lqr.data.tables.table_report import TimeReport
+from contextual_lqr.errors import InputError
+
+Series = tuple[object, Array, Array]  # whose rows these are, their times, their periods
+_ENOUGH = 8  # intervals, to tell what is usual
+_OFF = 0.1  # of a period, beyond what jitter explains
+
+
+class Rates:
+    """Looks at each machine of one log once, when there are enough rows of it."""
+
+    def __init__(self, log: str, report: TimeReport, *, resample: bool) -> None:
+        self._log, self._report, self._resample = log, report, resample
+        self._looked: set[object] = set()
+
+    def look(self, several: Sequence[Series]) -> None:
+        """Refuse the period if no machine has it; name those that have not, if some have."""
+        refused, some_agree, other = "", bool(self._looked), dict[str, tuple[float, float]]()
+        for who, time, period in several:
+            known = np.isfinite(time) & np.isfinite(period)
+            time, period = time[known], period[known]
+            if len(time) <= _ENOUGH or who in self._looked:
+                continue
+            self._looked.add(who)
+            ahead = np.diff(time) / period[1:]
+            usual = float(np.median(ahead))
+            error = float(np.median(np.abs(ahead - usual))) / np.sqrt(len(ahead))
+            closer = self._resample and usual < 1.5  # it makes rows of the period
+            if usual <= 0 or closer or abs(usual - 1) < _OFF + 4 * error:
+                some_agree = True
+                continue
+            apart = usual * float(period[1])
+            other[str(who)] = float(f"{apart:.3g}"), float(period[1])
+            if 0.5 <= usual < 1.5:
+                some_agree = True
+            else:
+                refused = refused or self._refusal(apart, float(period[1]))
+        if refused and not some_agree:
+            raise InputError(refused)
+        self._report.other_rates |= other
+
+    def _refusal(self, apart: float, period: float) -> str:
+        remedy = ", or say resample = true" if apart < period else ""
+        return (
+            f"{self._log}: rows are {apart:.3g} s apart, but the period is {period:.3g} s: correct "
+            f"period in [logs]{remedy}; if machines differ in it, see 'Machines of different rates'"
+        )
