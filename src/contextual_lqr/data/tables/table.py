@@ -132,7 +132,7 @@ def opened(name: str, path: str, kind: str, options: TableOptions) -> Iterator[T
                 infer_schema=False,
                 null_values=[""],
                 separator=how.separator,
-                skip_rows=how.header - 1,
+                skip_lines=how.header - 1,  # skip_rows does not count blank lines at the top
             )
             columns = list(rows.collect_schema())
             _require_agreement(name, columns, how)

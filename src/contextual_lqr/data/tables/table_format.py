@@ -144,10 +144,13 @@ def _is_number(field: str | None) -> bool:
 
 
 def _rows(text: str, separator: str) -> list[list[str]]:
+    """The fields of the first lines, those of line n at n - 1."""
     rows: list[list[str]] = []
     try:
-        for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator):
+        lines = csv.reader(io.StringIO(text, newline=""), delimiter=separator)
+        for row in lines:
             rows.append(row)
+            rows += [[]] * (lines.line_num - len(rows))  # a field in quotes may have line breaks
             if len(rows) >= _LINES:
                 break
     except csv.Error:  # a field of more than 128 KiB, or such: what is there must do

@@ -1,0 +1,28 @@
+"""Text tables that are not quite as they should be."""
+
+from pathlib import Path
+
+import pytest
+
+from contextual_lqr.data import FleetDescription, check_logs, fit
+from contextual_lqr.data.screening import LogReport
+from fleet_logs import CARTS, cart_rows
+
+ROWS = cart_rows([1.0, 2.0, 3.0], steps=20, episodes=1)
+LINES = ROWS.write_csv(separator=";").splitlines()
+
+
+def report(path: Path, lines: list[str], more: str = "", *, encoding: str = "utf-8") -> LogReport:
+    """That of a table of these lines."""
+    path.write_bytes("\n".join([*lines, ""]).encode(encoding))
+    return check_logs(FleetDescription.parse(CARTS + more), path)
+
+
+@pytest.mark.parametrize(
+    "above", [["", ""], ["", "bench 7", ""], ['"bench\n7";', ""]], ids=["blank", "title", "quotes"]
+)
+def test_blank_lines_above_the_headings_count_as_lines(tmp_path: Path, above: list[str]) -> None:
+    found = report(tmp_path / "log.csv", [*above, *LINES])
+    assert (found.rows, found.transitions, found.bad_rows) == (60, 57, 0)
+    line = len("\n".join(above).split("\n")) + 1
+    assert f"headings in line {line}" in "; ".join(found.tables.formats)
