@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from contextual_lqr.data import FleetDescription, check_logs, fit
+from contextual_lqr import InputError
+from contextual_lqr.data import FleetDescription, check_logs
 from contextual_lqr.data.screening import LogReport
 from fleet_logs import CARTS, cart_rows
 
@@ -26,3 +27,11 @@ def test_blank_lines_above_the_headings_count_as_lines(tmp_path: Path, above: li
     assert (found.rows, found.transitions, found.bad_rows) == (60, 57, 0)
     line = len("\n".join(above).split("\n")) + 1
     assert f"headings in line {line}" in "; ".join(found.tables.formats)
+
+
+def test_headings_may_be_as_far_down_as_header_says(tmp_path: Path) -> None:
+    above = [f"note {i}; all is well" for i in range(700)]
+    found = report(tmp_path / "log.csv", [*above, *LINES], "[table]\nheader = 701\n")
+    assert (found.rows, found.transitions) == (60, 57)
+    with pytest.raises(InputError, match=r"has only 61 lines, but header = 701"):
+        report(tmp_path / "short.csv", LINES, "[table]\nheader = 701\n")

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from tempfile import TemporaryDirectory
 
 from contextual_lqr.checks import require
@@ -97,19 +98,20 @@ def format_of(path: str, options: TableOptions) -> TableFormat:
 def _format_of(path: str, options: TableOptions, size: int, changed: int) -> TableFormat:
     encoding = _encoding(path) if options.encoding is None else options.encoding
     encoding = codecs.lookup(encoding).name
+    above = (options.header or 1) - 1
     with open(path, "rb") as file:
-        lines = file.read(_HEAD) + file.readline(_LINE)
+        lines = b"".join(islice(file, above)) + file.read(_HEAD) + file.readline(_LINE)
     try:
         head = codecs.getincrementaldecoder(encoding)("replace").decode(lines)
     except UnicodeError:
         raise InputError(f"{path} is not {encoding}, as encoding in [table] says") from None
     head = head.removeprefix("\ufeff")
-    separator = options.separator or _separator(head, options.header)
-    rows = _rows(head, separator)
+    separator = options.separator or _separator(head, above)
+    rows = _rows(head, separator, above + _LINES)
     header = header_line(rows) if options.header is None else options.header
     require(
         header <= max(len(rows), 1) or not rows,
-        f"{path} has {len(rows)} lines, but header = {header} in [table] says where headings are",
+        f"{path} has only {len(rows)} lines, but header = {header} in [table] says where headings are",
     )
     body = [row for row in rows[header:] if any(row)]
     given = options.missing
@@ -143,7 +145,7 @@ def _is_number(field: str | None) -> bool:
     return field is not None and _NUMBER.fullmatch(field.strip()) is not None
 
 
-def _rows(text: str, separator: str) -> list[list[str]]:
+def _rows(text: str, separator: str, most: int) -> list[list[str]]:
     """The fields of the first lines, those of line n at n - 1."""
     rows: list[list[str]] = []
     try:
@@ -151,17 +153,17 @@ def _rows(text: str, separator: str) -> list[list[str]]:
         for row in lines:
             rows.append(row)
             rows += [[]] * (lines.line_num - len(rows))  # a field in quotes may have line breaks
-            if len(rows) >= _LINES:
+            if len(rows) >= most:
                 break
     except csv.Error:  # a field of more than 128 KiB, or such: what is there must do
         pass
     return rows
 
 
-def _separator(text: str, header: int | None) -> str:
+def _separator(text: str, above: int) -> str:
     def agreeing(separator: str) -> tuple[int, int]:
         """How many lines have the same number of fields, more than one, and that number."""
-        widths = Counter(len(row) for row in _rows(text, separator)[(header or 1) - 1 :])
+        widths = Counter(len(row) for row in _rows(text, separator, above + _LINES)[above:])
         widths.pop(1, None)
         return max(((count, width) for width, count in widths.items() if width), default=(0, 0))
 
