@@ -118,7 +118,7 @@ class Piece:
                 if table.words:
                     report.formats.setdefault(table.words, []).append(source.name)
                 wanted = wanted_columns(table.headings, description)
-                rows = table.select(wanted)
+                rows = table.filled(wanted)
                 if sort:
                     rows = sorted_rows(rows, wanted, source.name, layout)
                 for some in self._slices(rows, whole=sort or source.kind != "parquet"):

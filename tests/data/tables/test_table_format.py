@@ -33,5 +33,11 @@ def test_headings_may_be_as_far_down_as_header_says(tmp_path: Path) -> None:
     above = [f"note {i}; all is well" for i in range(700)]
     found = report(tmp_path / "log.csv", [*above, *LINES], "[table]\nheader = 701\n")
     assert (found.rows, found.transitions) == (60, 57)
-    with pytest.raises(InputError, match=r"has only 61 lines, but header = 701"):
+    with pytest.raises(InputError, match=r"has only 61 lines, but headings in line 701"):
         report(tmp_path / "short.csv", LINES, "[table]\nheader = 701\n")
+
+
+def test_blank_lines_between_rows_are_left_out(tmp_path: Path) -> None:
+    spaced = [line + "\n" * (i % 7 == 3) for i, line in enumerate(LINES)]
+    found = report(tmp_path / "log.csv", [*spaced, ";" * LINES[0].count(";")])
+    assert (found.rows, found.transitions, found.bad_rows) == (60, 57, 0)

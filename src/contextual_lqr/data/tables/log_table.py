@@ -54,7 +54,7 @@ def read_contexts(
                     f"{' or '.join(one.heading for _, one in wanted)}, "
                     f"but {', '.join(table.headings)}"
                 )
-            frame = table.select({"machine": Column(machine), **there}).collect()
+            frame = table.filled({"machine": Column(machine), **there}).collect()
     except pl.exceptions.NoDataError:
         raise InputError(f"{name}, the table of contexts, is empty") from None
     except (pl.exceptions.PolarsError, OSError) as error:

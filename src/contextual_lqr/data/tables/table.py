@@ -55,6 +55,11 @@ class Table:
             self._column(name, column, types[column.heading]) for name, column in wanted.items()
         )
 
+    def filled(self, wanted: Mapping[str, Column]) -> pl.LazyFrame:
+        """The same without blank lines, which a Parquet file has not."""
+        rows = self.select(wanted)
+        return rows.filter(~pl.all_horizontal(pl.all().is_null())) if self.marks else rows
+
     def _column(self, name: str, column: Column, dtype: Any) -> pl.Expr:
         value = pl.col(column.heading)
         if dtype == pl.String and (self.marks or self.decimal == ","):

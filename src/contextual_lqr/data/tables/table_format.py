@@ -111,7 +111,7 @@ def _format_of(path: str, options: TableOptions, size: int, changed: int) -> Tab
     header = header_line(rows) if options.header is None else options.header
     require(
         header <= max(len(rows), 1) or not rows,
-        f"{path} has only {len(rows)} lines, but header = {header} in [table] says where headings are",
+        f"{path} has only {len(rows)} lines, but headings in line {header}, says header in [table]",
     )
     body = [row for row in rows[header:] if any(row)]
     given = options.missing
