@@ -6,6 +6,7 @@ import numpy as np
 import polars as pl
 import pytest
 
+from contextual_lqr import InputError
 from contextual_lqr.data import FleetDescription, check_logs
 from fleet_logs import CARTS, cart_rows, write
 
@@ -64,3 +65,10 @@ def test_jitter_is_no_other_rate(tmp_path: Path) -> None:
     report = check_logs(CLOCK, write(rows, tmp_path / "log.csv"))
     assert report.tables.time is not None
     assert report.tables.time.other_rates == {}
+
+
+@pytest.mark.parametrize("rounded", [120, 600])
+def test_rounded_time_stamps_are_refused_as_such(tmp_path: Path, rounded: int) -> None:
+    rows = minutes().with_columns(t=pl.col("t") // rounded * rounded)
+    with pytest.raises(InputError, match=f"have the same time, then it rises by {rounded} s"):
+        check_logs(CLOCK, write(rows, tmp_path / "log.parquet"))

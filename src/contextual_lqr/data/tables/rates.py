@@ -2,7 +2,8 @@
 
 A file whose rows are all further apart, or closer, has the wrong period, and is refused. If only
 some machines are sampled at another rate, they are named: what they teach belongs to another
-period, or they teach nothing, since each of their rows begins after a gap, or is too early.
+period, or they teach nothing, since each of their rows begins after a gap, or is too early. Time
+stamps that are rounded to more than a period are no use.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ class Rates:
                 continue
             self._looked.add(who)
             ahead = np.diff(time) / period[1:]
+            if _is_rounded(ahead):
+                refused = refused or self._rounded(ahead, float(period[1]))
+                continue
             usual = float(np.median(ahead))
             error = float(np.median(np.abs(ahead - usual))) / np.sqrt(len(ahead))
             closer = self._resample and usual < 1.5  # it makes rows of the period
@@ -53,9 +57,24 @@ class Rates:
             raise InputError(refused)
         self._report.other_rates |= other
 
+    def _rounded(self, ahead: Array, period: float) -> str:
+        step = f"{period * float(np.min(ahead[ahead > 0])):.3g} s"
+        return (
+            f"{self._log}: several rows in a row have the same time, then it rises by {step}: time "
+            f"stamps are rounded, but the period is {period:.3g} s. Export them with all digits, "
+            "or number the rows of each episode in a column 'step' and leave time out"
+        )
+
     def _refusal(self, apart: float, period: float) -> str:
         remedy = ", or say resample = true" if apart < period else ""
         return (
             f"{self._log}: rows are {apart:.3g} s apart, but the period is {period:.3g} s: correct "
             f"period in [logs]{remedy}; if machines differ in it, see 'Machines of different rates'"
         )
+
+
+def _is_rounded(ahead: Array) -> bool:
+    """Whether time stands still, and then rises by more than a period."""
+    rises = ahead[ahead > 0]
+    stays = np.count_nonzero(ahead == 0) > len(ahead) / 4
+    return bool(stays and len(rises) and rises.min() >= 1.5)
