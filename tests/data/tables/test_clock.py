@@ -72,3 +72,22 @@ def test_rounded_time_stamps_are_refused_as_such(tmp_path: Path, rounded: int) -
     rows = minutes().with_columns(t=pl.col("t") // rounded * rounded)
     with pytest.raises(InputError, match=f"have the same time, then it rises by {rounded} s"):
         check_logs(CLOCK, write(rows, tmp_path / "log.parquet"))
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("milliseconds", 10**3), ("nanoseconds", 10**9)])
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_numbers_since_1970_are_no_seconds(
+    tmp_path: Path, unit: str, scale: int, suffix: str
+) -> None:
+    whole = (pl.col("t").cast(pl.Int64) + 1_790_000_000) * scale
+    log = write(minutes().with_columns(t=whole), tmp_path / f"log.{suffix}")
+    report = check_logs(CLOCK, log)
+    assert (report.transitions, report.bad_rows) == (2 * (MINUTES - 1), 0)
+    assert f"times of {log} are read as {unit} since 1970" in report.tables.sentences()
+
+
+@pytest.mark.parametrize(("unit", "times"), [("milliseconds", 1e3), ("days, as Excel", 1 / 86400)])
+def test_a_likely_unit_is_named(tmp_path: Path, unit: str, times: float) -> None:
+    log = write(minutes().with_columns(t=46000 + pl.col("t") * times), tmp_path / "log.csv")
+    with pytest.raises(InputError, match=f"Are times in {unit}"):
+        check_logs(CLOCK, log)

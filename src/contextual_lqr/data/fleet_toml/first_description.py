@@ -150,7 +150,8 @@ def _logs(guess: Guess, contexts: str | None, folder: Path) -> list[str]:
         lines.append(f"contexts = {_text(path)}")
     if "time" in guess.labels:
         lines.append(f"time = {_text(guess.labels['time'])} {_MARK}")
-        lines.append(f"period = {guess.period:g} {_MARK}: in seconds, the median of the table")
+        said = f"in seconds, the median of the table; numbers are read as {guess.unit}"
+        lines.append(f"period = {guess.period:g} {_MARK}: {said}")
     return ["[logs]", *lines] if lines else []
 
 

@@ -59,6 +59,7 @@ class Clock:
 
     def _timed(self, frame: pl.DataFrame) -> pl.DataFrame:
         time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
+        self._report.read_as(self._stamps.words, self._log)
         steps, runs = np.full(len(frame), np.nan), np.zeros(len(frame), np.int64)
         named = "episode" in frame.columns
         several = [

@@ -19,6 +19,11 @@ from contextual_lqr.errors import InputError
 Series = tuple[object, Array, Array]  # whose rows these are, their times, their periods
 _ENOUGH = 8  # intervals, to tell what is usual
 _OFF = 0.1  # of a period, beyond what jitter explains
+_UNITS = (  # with their lengths in seconds
+    ("milliseconds", 1e-3, "divide them by 1000"),
+    ("microseconds", 1e-6, "divide them by 1,000,000"),
+    ("days, as Excel counts", 86400.0, "format the column as date and time, then save the table"),
+)
 
 
 class Rates:
@@ -66,10 +71,14 @@ class Rates:
         )
 
     def _refusal(self, apart: float, period: float) -> str:
+        said = f"{self._log}: rows are {apart:.3g} s apart, but the period is {period:.3g} s"
+        for unit, length, remedy in _UNITS:
+            if abs(apart * length / period - 1) < _OFF:
+                return f"{said}. Are times in {unit}? Numbers are read as seconds: {remedy}"
         remedy = ", or say resample = true" if apart < period else ""
         return (
-            f"{self._log}: rows are {apart:.3g} s apart, but the period is {period:.3g} s: correct "
-            f"period in [logs]{remedy}; if machines differ in it, see 'Machines of different rates'"
+            f"{said}: correct period in [logs]{remedy}; if machines differ in it, see 'Machines of "
+            "different rates'"
         )
 
 

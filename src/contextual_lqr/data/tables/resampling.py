@@ -51,6 +51,7 @@ class Resampler:
         """The rows of the grid, with `episode` and `step`."""
         for frame in frames:
             time, period = self._stamps.seconds(frame["time"]), periods(frame, self._about)
+            self._report.read_as(self._stamps.words, self._log)
             several = list(series_of(frame))
             self._rates.look([(who(key, self._log), time[at], period[at]) for key, at in several])
             made = [self._part(frame[at], key, time[at], period[at]) for key, at in several]

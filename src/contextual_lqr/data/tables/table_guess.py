@@ -39,6 +39,7 @@ class Guess:
     run: Array | None = None  # rows of one episode have one number
     follows: Array | None = None  # whether each row goes on where the row before ends
     period: float | None = None
+    unit: str = "seconds"  # of numbers that are times
     contexts: dict[str, Array] = field(default_factory=dict)  # of each row
     listed: dict[str, Array] = field(default_factory=dict)  # the same of all machines in a table
     inputs: list[str] = field(default_factory=list)
@@ -130,6 +131,7 @@ def find_order(guess: Guess, table: Table) -> None:
     if "time" in labels and not ("step" in labels and "episode" in labels):
         stamps = TimeStamps(guess.log, labels["time"])
         time = stamps.seconds(_column(table, labels["time"], "time"))
+        guess.unit = stamps.words or guess.unit
         labels.pop("step", None)
     elif "step" in labels:
         text = _column(table, labels["step"]).cast(pl.String).str.strip_chars()

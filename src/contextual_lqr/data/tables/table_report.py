@@ -17,6 +17,7 @@ _NOTICED = 0.005, 0.05  # jitter, as a part of a period: standard deviation, and
 class TimeReport:
     """What time stamps say; intervals between rows are in periods."""
 
+    units: dict[str, str] = field(default_factory=dict)  # of numbers that are no seconds: the file
     intervals: int = 0  # between rows that follow one another
     total: float = 0.0  # of their lengths, less 1
     squares: float = 0.0
@@ -50,6 +51,11 @@ class TimeReport:
             self.squares += float(off @ off)
             self.largest = max(self.largest, float(np.abs(off).max()))
 
+    def read_as(self, unit: str, log: str) -> None:
+        """Keep in mind what numbers of a log are, if no seconds."""
+        if unit:
+            self.units.setdefault(unit, log)
+
     def gap(self, place: str) -> None:
         """Count a gap."""
         self.gaps += 1
@@ -64,6 +70,7 @@ class TimeReport:
             setattr(self, name, getattr(self, name) + getattr(later, name))
         self.largest = max(self.largest, later.largest)
         self.first_gaps = (self.first_gaps + later.first_gaps)[:_PLACES]
+        self.units = later.units | self.units
         self.other_rates = later.other_rates | self.other_rates
 
     @property
@@ -73,7 +80,7 @@ class TimeReport:
 
     def sentences(self) -> list[str]:
         """What a reader must know."""
-        said = []
+        said = [f"times of {log} are read as {unit}" for unit, log in self.units.items()]
         for rate in dict.fromkeys(self.other_rates.values()):
             names = [one for one, its in self.other_rates.items() if its == rate]
             said.append(

@@ -1,5 +1,6 @@
 """Time stamps of a log in seconds: numbers as they are, dates and times from the first of them on.
 
+Numbers that no clock in seconds shows are milliseconds, or less, since 1970: 10¹¹ s are 3000 years.
 Differences are what is needed, and a date in seconds since 1970 would leave them seven digits:
 nanoseconds are subtracted first.
 """
@@ -21,6 +22,13 @@ _FORMATS = (
 )
 
 
+_SINCE_1970 = (  # from which number on, the unit, and how many are a second
+    (1e17, "nanoseconds", 1e9),
+    (1e14, "microseconds", 1e6),
+    (1e11, "milliseconds", 1e3),
+)
+
+
 class TimeStamps:
     """Reads the time stamps of one log; what the first of them are like, all are."""
 
@@ -28,6 +36,8 @@ class TimeStamps:
         self._log, self._heading = log, heading
         self._origin: int | None = None
         self._format: str | None = None  # of text: "" for numbers
+        self._scale: float | None = None  # how many units of a number are a second
+        self.words = ""  # how numbers are read, if not as seconds
 
     def seconds(self, times: pl.Series) -> Array:
         """NaN where there is no time."""
@@ -45,7 +55,17 @@ class TimeStamps:
         if not (times.dtype.is_numeric() or times.dtype == pl.Null):
             what = f"the column '{self._heading}' must hold time stamps, not {times.dtype}"
             raise InputError(f"{self._log}: {what}")
-        return np.asarray(times.cast(pl.Float64).fill_null(math.nan).to_numpy())
+        scale = self._unit(times) if times.dtype.is_numeric() else 1.0
+        return np.asarray((times.cast(pl.Float64) / scale).fill_null(math.nan).to_numpy())
+
+    def _unit(self, numbers: pl.Series) -> float:
+        if self._scale is None and numbers.null_count() < len(numbers):
+            first, self._scale = float(numbers.drop_nulls()[0]), 1.0
+            for least, unit, scale in _SINCE_1970:
+                if least <= first < 1e20:
+                    self._scale, self.words = scale, f"{unit} since 1970"
+                    break
+        return self._scale or 1.0
 
     def _read(self, text: pl.Series) -> pl.Series:
         if self._format is None:
