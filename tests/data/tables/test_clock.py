@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from contextual_lqr import InputError
-from contextual_lqr.data import FleetDescription, check_logs
+from contextual_lqr.data import FleetDescription, check_logs, describe_table
 from fleet_logs import CARTS, cart_rows, write
 
 MINUTES = 40
@@ -91,3 +91,17 @@ def test_a_likely_unit_is_named(tmp_path: Path, unit: str, times: float) -> None
     log = write(minutes().with_columns(t=46000 + pl.col("t") * times), tmp_path / "log.csv")
     with pytest.raises(InputError, match=f"Are times in {unit}"):
         check_logs(CLOCK, log)
+
+
+@pytest.mark.parametrize("dates", [["04.05.2026"], ["2026-05-04", "2026-05-05"]])
+def test_of_a_date_and_a_time_of_day_the_latter_is_the_clock(
+    tmp_path: Path, dates: list[str]
+) -> None:
+    rows = minutes(6).rename({"machine": "Anlage"}).drop("episode", "t")
+    days = [dates[i % len(dates)] for i in range(len(rows))]
+    clock = [f"08:{i % MINUTES:02d}:00" for i in range(len(rows))]
+    table = rows.with_columns(pl.Series("Datum", days), pl.Series("Uhrzeit", clock))
+    table = table.select("Datum", "Uhrzeit", *rows.columns)
+    made = describe_table(write(table, tmp_path / "log.csv"))
+    assert 'time = "Uhrzeit"' in made
+    assert 'machine = "Anlage"' in made

@@ -71,12 +71,24 @@ def _numbers(table: Table) -> dict[str, Array]:
 def looked_at(log: str, table: Table) -> Guess:
     """Its numbers, and its labels by their headings."""
     guess = Guess(os.path.basename(log), _numbers(table))
-    for role in ("time", "episode", "step", "machine"):
+    if times := [one for one in table.headings if is_label(one, "time")]:
+        # Of a date and a time of day, in two columns, it is the latter that tells rows apart.
+        guess.labels["time"] = max(times, key=lambda one: _times(guess.log, table, one))
+    for role in ("episode", "step", "machine"):
         for heading in table.headings:
             if heading not in guess.labels.values() and is_label(heading, role):
                 guess.labels[role] = heading
                 break
     return guess
+
+
+def _times(log: str, table: Table, heading: str) -> int:
+    """How many different times a column tells; 0 if it cannot be read."""
+    try:
+        times = TimeStamps(log, heading).seconds(_column(table, heading, "time"))
+    except InputError:
+        return 0
+    return len(np.unique(times[np.isfinite(times)]))
 
 
 def find_machines(guess: Guess, table: Table) -> None:
@@ -85,6 +97,8 @@ def find_machines(guess: Guess, table: Table) -> None:
     if "machine" not in guess.labels:
         for heading in table.headings:
             if heading in guess.numbers or heading in guess.labels.values() or not heading:
+                continue
+            if is_label(heading, "time"):
                 continue
             text = _column(table, heading, "machine")
             if 1 < text.n_unique() <= rows / 5:
