@@ -1,5 +1,7 @@
 """Text tables that are not quite as they should be."""
 
+import gzip
+import re
 from pathlib import Path
 
 import pytest
@@ -41,3 +43,26 @@ def test_blank_lines_between_rows_are_left_out(tmp_path: Path) -> None:
     spaced = [line + "\n" * (i % 7 == 3) for i, line in enumerate(LINES)]
     found = report(tmp_path / "log.csv", [*spaced, ";" * LINES[0].count(";")])
     assert (found.rows, found.transitions, found.bad_rows) == (60, 57, 0)
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be"])
+def test_utf_16_needs_no_mark(tmp_path: Path, encoding: str) -> None:
+    found = report(tmp_path / "log.csv", LINES, encoding=encoding)
+    assert (found.rows, found.transitions) == (60, 57)
+    assert "UTF-16" in "; ".join(found.tables.formats)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (gzip.compress("\n".join(LINES).encode()), "is compressed, by gzip: unpack it first"),
+        ("\r".join(LINES).encode(), "ends its lines with CR alone"),
+        (bytes(range(256)) * 50, "is not text: byte 1 of it is zero"),
+        (b"PAR1" + bytes(100), "call it .parquet"),
+    ],
+    ids=["gzip", "CR", "binary", "Parquet"],
+)
+def test_what_is_no_text_is_refused_as_such(tmp_path: Path, content: bytes, said: str) -> None:
+    (tmp_path / "log.csv").write_bytes(content)
+    with pytest.raises(InputError, match=re.escape(said)):
+        check_logs(FleetDescription.parse(CARTS), tmp_path / "log.csv")

@@ -2,8 +2,8 @@
 
 What [table] does not say is detected:
 
-    encoding     UTF-8 if every byte of the file fits it, UTF-16 by its mark, otherwise Windows-1252
-                 (Latin-1 and more); a file that is UTF-8 in some lines only is refused
+    encoding     UTF-8 if every byte of the file fits it, UTF-16 by its mark or its zeros, otherwise
+                 Windows-1252 (Latin-1 and more); a file that is UTF-8 in some lines only is refused
     separator    by which most of the first lines have the same number of fields
     headings     the first line with as many fields as the others
     decimal      a comma if numbers of the first lines have one, and fewer have a point
@@ -26,6 +26,7 @@ from tempfile import TemporaryDirectory
 
 from contextual_lqr.checks import require
 from contextual_lqr.data.fleet_toml.layout import TableOptions
+from contextual_lqr.data.tables.plain_text import require_text, utf16_without_mark
 from contextual_lqr.errors import InputError
 
 MISSING = ("NA", "N/A", "n/a", "#N/A", "#NV", "null", "NULL", "None", "-", "--", "?")
@@ -36,7 +37,8 @@ _COMMA = re.compile(r"[+-]?\d*,\d+(e[+-]?\d+)?", re.IGNORECASE)
 _POINT = re.compile(r"[+-]?(\d+\.\d*|\.\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _NUMBER = re.compile(r"[+-]?(\d+[.,]?\d*|[.,]\d+)(e[+-]?\d+)?", re.IGNORECASE)
 _WORDS = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar", " ": "blank", ".": "point"}
-_ENCODINGS = {"cp1252": "Latin-1 (Windows-1252)", "iso8859-1": "Latin-1", "utf-16": "UTF-16"}
+_ENCODINGS = {"cp1252": "Latin-1 (Windows-1252)", "iso8859-1": "Latin-1"}
+_ENCODINGS |= dict.fromkeys(("utf-16", "utf-16-le", "utf-16-be"), "UTF-16")
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def format_of(path: str, options: TableOptions) -> TableFormat:
 
 @lru_cache(256)
 def _format_of(path: str, options: TableOptions, size: int, changed: int) -> TableFormat:
+    require_text(path)
     encoding = _encoding(path) if options.encoding is None else options.encoding
     encoding = codecs.lookup(encoding).name
     above = (options.header or 1) - 1
@@ -181,9 +184,11 @@ def _decimal(rows: Sequence[Sequence[str]]) -> str:
 def _encoding(path: str) -> str:
     """UTF-8 or UTF-16, or the encoding of Windows; refused if lines differ in it."""
     with open(path, "rb") as file:
-        start = file.read(4)
+        start = file.read(_BLOCK)
         if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             return "utf-16"
+        if without_mark := utf16_without_mark(start):
+            return without_mark
         file.seek(0)
         utf8, other = 0, 0  # the first lines with letters in UTF-8, and with bytes that are none
         line, rest = 1, b""

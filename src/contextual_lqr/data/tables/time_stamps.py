@@ -79,8 +79,8 @@ class TimeStamps:
             if self._format is None:
                 raise InputError(
                     f"{self._log}: '{some[0]}' in the column '{self._heading}' is not a time: "
-                    "seconds, or a date and time such as 2026-05-01T12:00:00.010. If date and time of "
-                    "day are in two columns, name the latter"
+                    "seconds, or a date and time such as 2026-05-01T12:00:00.010. If date and time "
+                    "of day are in two columns, name the latter"
                 )
         return _parsed(text, self._format)
 
