@@ -66,3 +66,17 @@ def test_what_is_no_text_is_refused_as_such(tmp_path: Path, content: bytes, said
     (tmp_path / "log.csv").write_bytes(content)
     with pytest.raises(InputError, match=re.escape(said)):
         check_logs(FleetDescription.parse(CARTS), tmp_path / "log.csv")
+
+
+def test_rows_may_end_with_a_separator_that_the_headings_have_not(tmp_path: Path) -> None:
+    found = report(tmp_path / "log.csv", ["bench 7", LINES[0], *(f"{line};" for line in LINES[1:])])
+    assert (found.rows, found.transitions, found.bad_rows) == (60, 57, 0)
+
+
+@pytest.mark.parametrize("at", [30, 250])
+def test_a_line_with_more_fields_than_headings_is_located(tmp_path: Path, at: int) -> None:
+    lines = LINES + LINES[1:] * 4
+    lines.insert(at, "# restart" + "; operator" * 9)
+    said = f"line {at + 1}: 10 fields, but there are 7 headings; it begins with '# restart'"
+    with pytest.raises(InputError, match=said):
+        report(tmp_path / "log.csv", lines)

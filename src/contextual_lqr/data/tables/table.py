@@ -18,7 +18,7 @@ from typing import Any
 from contextual_lqr.data.fleet_toml.layout import Column, TableOptions
 from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.data.tables.excel import SUFFIXES, read_sheet, unique
-from contextual_lqr.data.tables.table_format import MISSING, TableFormat, format_of
+from contextual_lqr.data.tables.table_format import MISSING, TableFormat, format_of, too_wide
 from contextual_lqr.errors import InputError
 
 _NAMES = ("episode", "machine")
@@ -137,6 +137,7 @@ def opened(name: str, path: str, kind: str, options: TableOptions) -> Iterator[T
                 infer_schema=False,
                 null_values=[""],
                 separator=how.separator,
+                truncate_ragged_lines=how.trailing,
                 skip_lines=how.header - 1,  # skip_rows does not count blank lines at the top
             )
             columns = list(rows.collect_schema())
@@ -144,7 +145,11 @@ def opened(name: str, path: str, kind: str, options: TableOptions) -> Iterator[T
             renamed = unique(list(how.headings))
             changed = {old: new for old, new in zip(columns, renamed, strict=True) if old != new}
             rows = rows.rename(changed) if changed else rows
-            yield Table(name, rows, how.headings, how.decimal, how.marks, how.words)
+            try:
+                yield Table(name, rows, how.headings, how.decimal, how.marks, how.words)
+            except pl.exceptions.ComputeError:
+                _require_width(name, readable, how)
+                raise
 
 
 def _require_agreement(name: str, columns: Sequence[str], how: TableFormat) -> None:
@@ -154,6 +159,17 @@ def _require_agreement(name: str, columns: Sequence[str], how: TableFormat) -> N
         raise InputError(
             f"{name}: the headings in line {how.header} cannot be told apart; is a quotation mark "
             "out of place, or are they in another line? Then say header in [table]"
+        )
+
+
+def _require_width(name: str, path: str, how: TableFormat) -> None:
+    """Refuse a line with more fields than there are headings; Polars does not say where it is."""
+    found = too_wide(path, how.separator, how.header, len(how.headings))
+    if found is not None:
+        line, fields = found
+        raise InputError(
+            f"{name}, line {line}: {len(fields)} fields, but there are {len(how.headings)} "
+            f"headings; it begins with '{fields[0][:40]}'. Correct the line, or delete it"
         )
 
 

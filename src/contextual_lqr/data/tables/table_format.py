@@ -52,6 +52,7 @@ class TableFormat:
     headings: tuple[str, ...]
     marks: tuple[str, ...]  # what stands for a missing value
     seen_marks: tuple[str, ...] = ()
+    trailing: bool = False  # whether rows, but not the headings, end with a separator
 
     @property
     def words(self) -> str:
@@ -128,20 +129,42 @@ def _format_of(path: str, options: TableOptions, size: int, changed: int) -> Tab
         tuple(one.strip() for one in rows[header - 1]) if len(rows) >= header else (),
         marks,
         tuple(sorted(seen)),
+        len(rows) >= header and _trailing(rows, len(rows[header - 1])),
     )
 
 
 def header_line(rows: Sequence[Sequence[str | None]]) -> int:
-    """The first line with as many fields as most have, not all of them numbers; counted from 1."""
+    """The first line with as many fields as most have, not all of them numbers; counted from 1.
+
+    Or one less, if most end with a separator that the headings do not have.
+    """
     widths = [sum(1 for field in row if field) for row in rows]
     if not rows:
         return 1
     usual = Counter(len(row) for row in rows if any(row)).most_common(1)
     most = usual[0][0] if usual else 1
+    trailing = _trailing(rows, most - 1)
     for number, (row, width) in enumerate(zip(rows, widths, strict=True), 1):
-        if len(row) == most and 2 * width > most and not all(_is_number(f) for f in row if f):
+        fits = len(row) == most or (len(row) == most - 1 and trailing)
+        if fits and 2 * width > most and not all(_is_number(f) for f in row if f):
             return number
     return 1
+
+
+def _trailing(rows: Sequence[Sequence[str | None]], width: int) -> bool:
+    """Whether all rows that are wider have just one field more, and nothing in it."""
+    wider = [row for row in rows if len(row) > width]
+    return bool(wider) and all(len(row) == width + 1 and not row[-1] for row in wider)
+
+
+def too_wide(path: str, separator: str, header: int, width: int) -> tuple[int, list[str]] | None:
+    """The first line with more fields than there are headings, if any: its number and fields."""
+    with open(path, encoding="utf-8", newline="") as file:
+        lines = csv.reader(file, delimiter=separator)
+        for row in lines:
+            if lines.line_num > header and len(row) > width:
+                return lines.line_num, row
+    return None
 
 
 def _is_number(field: str | None) -> bool:
