@@ -6,7 +6,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from contextual_lqr.data import fit, sources
+from contextual_lqr.cli.check_page import summary
+from contextual_lqr.data import fit, sources, survey_logs
 from contextual_lqr.data.tables.copies import LENGTH, SeenRows, copied_runs
 from fleet_logs import DESCRIPTION, cart_rows, write
 
@@ -109,3 +110,10 @@ def test_copies_against_all_pairs() -> None:
         assert np.array_equal(found, expected)
         assert len(seen) == 300 - 7 * (LENGTH - 1)
         assert copied_runs(rng.permutation(before), np.zeros(300, bool), [seen])[0] == []
+
+
+def test_a_survey_counts_what_there_is_to_learn_from(tmp_path: Path) -> None:
+    log = write(pl.concat([FRAME, piece(10, 30)]), tmp_path / "log.csv")
+    survey = survey_logs(DESCRIPTION, log)
+    learnt = survey.report.learnt
+    assert f"{learnt} of {learnt + 29} transitions to learn from" in summary(survey)[0]
