@@ -7,7 +7,8 @@ The policy about the path is played on machines drawn from what is believed, wit
 gives the interval of its cost; and without, beside the best path of each draw, which gives the
 excess. The extrapolation is that of the step of the path that asks for most: the leverage φᵀV⁻¹φ of
 its features over the average of the logs, p/rows. A swing-up through angles that no log has seen is
-far out.
+far out, by its leverage or because they lie in a gap that leverage does not see
+(`between_logs.py`).
 """
 
 from __future__ import annotations
@@ -25,11 +26,13 @@ from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge
 from contextual_lqr.certificates.extrapolation import Extrapolation, outside, place
+from contextual_lqr.certificates.paths.between_logs import gaps_of, told
 from contextual_lqr.certificates.paths.path_calibration import PathCalibration, calibration_of
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, require_runs
 from contextual_lqr.checks import as_count, as_covariance, require, shown
 from contextual_lqr.context import Dynamics
 from contextual_lqr.lqr.problem import QuadraticCost, as_states
+from contextual_lqr.lqr.target_cost import about_target
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
 from contextual_lqr.planning.paths.path_roll_out import FARTHEST, play_draws
@@ -119,7 +122,12 @@ def certify_path(
     # Noise may carry a run to where a feature has no value, though its path does not go there.
     lost = max(float((~(excess <= _LOST)).mean()), gone)
     leverages, found = _extrapolation(decoder, belief, path)
+    gaps = gaps_of(decoder, path.states, about_target(cost).angles)
+    if gaps and found.place != "outside the data":
+        found = replace(found, place=gaps[0].place, feature=gaps[0].state)
     verdict, reason = judge(bool(np.isfinite(path.cost)), likely, lost, found)
+    if gaps:
+        reason = f"{told(gaps, decoder)}; {reason}"
     reason = f"{reason} (sampled: {draws} draws; {calibration})"
     if path.reason and verdict != "do not use":
         verdict, reason = "caution", f"{path.reason}; {reason}"
