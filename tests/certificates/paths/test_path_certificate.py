@@ -7,6 +7,7 @@ import pytest
 from numpy import ndarray as Array
 
 import contextual_lqr as clqr
+from contextual_lqr.certificates.paths.path_certificate import path_excess
 
 STEPS, NOISE = 40, 1e-3
 
@@ -128,3 +129,18 @@ def test_noise_that_takes_runs_to_where_features_have_no_value_is_not_trusted() 
         found = clqr.certify(decoder, {}, cost, [0.5], input_bounds=(-1, 2), draws=64)
         assert (found.verdict == "trust") == trusted
         assert (found.instability == 0) == trusted
+        assert np.isfinite(found.likely_excess) == trusted
+        assert np.isfinite(found.predicted_cost) == trusted
+        assert ("% of the runs explode, or go where" in found.reason) != trusted
+
+
+def test_a_policy_is_no_good_where_the_best_path_explodes_too() -> None:
+    growing = clqr.FeatureDynamics(["x", "x**2", "u"], states=["x"], inputs=["u"])
+    machine = clqr.DynamicsBelief.known(growing, {}, [[0.5, 0.01, 1.0]])
+    cost, limits = clqr.TargetCost([[[1.0]]] * 21, [[[1.0]]] * 20), (-0.1, 0.1)
+    path = clqr.solve_trajectory(machine, cost, [2.0], input_bounds=limits)
+    thetas = np.array([[[0.5, square, 1.0]] for square in (0.01, 5.0)])
+    excess, paid = path_excess(machine, thetas, path, np.array([2.0]), cost, limits)
+    assert excess[0] < 1e-6
+    assert np.isinf(excess[1])
+    assert np.isinf(paid[1])

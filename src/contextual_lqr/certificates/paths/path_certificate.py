@@ -31,7 +31,7 @@ from contextual_lqr.certificates.paths.path_calibration import PathCalibration, 
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, require_runs
 from contextual_lqr.checks import as_count, as_covariance, require, shown
 from contextual_lqr.context import Dynamics
-from contextual_lqr.lqr.problem import QuadraticCost, as_states
+from contextual_lqr.lqr.problem import QuadraticCost, Trajectory, as_states
 from contextual_lqr.lqr.target_cost import about_target
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
 from contextual_lqr.lqr.trajectory_policy import TrajectoryPolicy
@@ -115,17 +115,22 @@ def certify_path(
     levels = stretch * np.sqrt(np.diagonal(belief.noise))
     shocks = levels * rng.standard_normal((draws, cost.horizon - 1, d))
     runs = play_draws(belief, thetas, path.policy, x, shocks)
-    costs = np.asarray(trajectory_cost(runs, cost))
-    gone = float((np.abs(runs.states) >= FARTHEST).any((1, 2)).mean())
+    costs = _paid(runs, cost)
+    gone = float(np.isinf(costs).mean())
     excess, _ = path_excess(belief, thetas[:_COMPARED], path, x, cost, limits["input_bounds"])
     likely = float(np.quantile(excess, _LEVEL, method="higher"))
     # Noise may carry a run to where a feature has no value, though its path does not go there.
     lost = max(float((~(excess <= _LOST)).mean()), gone)
+    if gone > 1 - _LEVEL:
+        likely = np.inf
     leverages, found = _extrapolation(decoder, belief, path)
     gaps = gaps_of(decoder, path.states, about_target(cost).angles)
     if gaps and found.place != "outside the data":
         found = replace(found, place=gaps[0].place, feature=gaps[0].state)
     verdict, reason = judge(bool(np.isfinite(path.cost)), likely, lost, found)
+    if gone:
+        said = "of the runs explode, or go where a feature has no value"
+        reason = f"{100 * gone:.2g} % {said}; {found}"
     if gaps:
         reason = f"{told(gaps, decoder)}; {reason}"
     reason = f"{reason} (sampled: {draws} draws; {calibration})"
@@ -172,7 +177,7 @@ def path_excess(
     anew = solve_trajectory(each[searched], cost, start, attempts=EVERYWHERE, **limits)
     best[searched] = np.minimum(best[searched], anew.cost)
     with np.errstate(invalid="ignore", divide="ignore"):
-        excess = np.maximum(paid / np.minimum(best, paid) - 1, 0.0)
+        excess = np.maximum(paid / np.minimum(best, paid) - 1, 0.0)  # NaN if both are infinite
     return np.where(np.isnan(excess), 0.0 if not np.any(paid) else np.inf, excess), paid
 
 
@@ -205,7 +210,13 @@ def _costs(
     shocks: Float[Array, "n steps d"],
     cost: QuadraticCost,
 ) -> Float[Array, " n"]:
-    return np.asarray(trajectory_cost(play_draws(belief, thetas, policy, start, shocks), cost))
+    return _paid(play_draws(belief, thetas, policy, start, shocks), cost)
+
+
+def _paid(runs: Trajectory, cost: QuadraticCost) -> Float[Array, " n"]:
+    """What runs cost; infinite if they are lost."""
+    lost = (np.abs(runs.states) >= FARTHEST).any((1, 2))
+    return np.where(lost, np.inf, trajectory_cost(runs, cost))
 
 
 def _extrapolation(
