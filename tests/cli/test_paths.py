@@ -34,6 +34,22 @@ angles = ["angle"]
 [learning]
 noise_level = 0.001
 """
+TANK = """
+states = { level = "m" }
+inputs = { pump = "l/s" }
+contexts = { area = "m2" }
+[dynamics]
+features = ["level", "pump/area", "sqrt(level)/area"]
+[task]
+horizon = 20
+start = [0.01]
+[cost]
+Q = [1.0]
+R = [0.01]
+target = { level = 1e-5 }
+[learning]
+noise_level = 0.001
+"""
 TRUE = np.array([[1, 0.05, 0, 0], [0, 1.0, -0.49, 0.05]])
 NEW = ["--context", "mass=1.1", "--draws", "20"]
 
@@ -104,6 +120,26 @@ def test_another_target_needs_no_state_that_is_one(
     x = np.array(found["machines"][0]["path_states"])
     assert len(x) == 20
     assert x[-1, 0] == pytest.approx(0.2, abs=0.1)
+
+
+def test_without_a_path_design_says_why_and_writes_nulls(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of a tank that runs dry on the way."""
+    (tmp_path / "fleet.toml").write_text(TANK)
+    lines, level = ["episode,step,area,level,pump"], 1.0
+    for k, pump in enumerate(np.random.default_rng(0).uniform(0, 2, 60)):
+        lines.append(f"1,{k},1,{level},{pump}")
+        level += 0.1 * (pump - np.sqrt(level))
+    (tmp_path / "log.csv").write_text("\n".join(lines))
+    fleet = tmp_path / "a.decoder"
+    clqr.FittedFleet.save(clqr.fit(tmp_path / "fleet.toml", [tmp_path / "log.csv"]), fleet)
+    asked = ["design", str(fleet), "--context", "area=1"]
+    assert "no path was found" in " ".join(said(capsys, *asked).split())
+    found = json.loads(said(capsys, *asked, "--json"))["machines"][0]
+    assert found["verdict"] == "do not use"
+    assert found["path_states"][0] == [0.01]
+    assert [None] in found["path_states"]
 
 
 def test_simulate_plays_the_path(

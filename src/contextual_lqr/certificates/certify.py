@@ -16,7 +16,7 @@ from contextual_lqr.certificates.certification import CertificationTask
 from contextual_lqr.certificates.limits import InputBounds
 from contextual_lqr.certificates.paths.path_certificate import certify_path
 from contextual_lqr.context import Dynamics, Schedule
-from contextual_lqr.context.variables import one_by_one
+from contextual_lqr.context.variables import each, one_by_one
 from contextual_lqr.lqr.stationary import Cost
 
 
@@ -155,12 +155,15 @@ def certify_many(
         every = one_by_one(contexts)
         labels = machine_labels(machine, len(every), "contexts")
         options: Any = {"noise": noise, "input_bounds": input_bounds, "draws": draws, "rng": rng}
-        found: list[Certificate] = []
-        for one, label in zip(every, labels, strict=True):
-            found.append(certify_path(decoder, one, cost, start, machine=label, **options))
+
+        def certified(asked: tuple[Any, str | None]) -> Certificate:
+            one, label = asked
+            found = certify_path(decoder, one, cost, start, machine=label, **options)
             if progress is not None:
                 progress(1)
-        return found
+            return found
+
+        return each(certified, zip(every, labels, strict=True))
     task = CertificationTask(
         decoder, cost, start, noise, input_bounds, states, beta, delta, draws, bounds, rng, forecast
     )

@@ -43,7 +43,7 @@ from contextual_lqr.data.designing import design_many, doubted
 from contextual_lqr.data.forecast import read_forecast
 from contextual_lqr.data.lazy_polars import pl
 from contextual_lqr.errors import InputError
-from contextual_lqr.files import atomic_write, require_writable
+from contextual_lqr.files import atomic_write, finite, require_writable
 from contextual_lqr.lqr.stationary import gains_of
 
 
@@ -202,8 +202,8 @@ def _content(form: str, designed: Designed) -> bytes:
     }
     if form == "json":
         for i, (row, K) in enumerate(zip(rows, gains, strict=True)):
-            row[called] = K.tolist()
-            row |= {name: values[i].tolist() for name, values in planned.items()}
+            row[called] = finite(K)
+            row |= {name: finite(values[i]) for name, values in planned.items()}
         whole = {
             "states": list(described.state_names),
             "inputs": list(described.input_names),

@@ -121,6 +121,8 @@ def _show_one(console: Console, designed: Designed) -> None:
     console.print(listed)
     console.print()
     if isinstance(one, PathCertificate) and one.path is not None:
+        if not np.isfinite(one.path.cost):
+            return
         console.print(_path(described, one.path))
         console.print()
     constant = isinstance(one.policy, StationaryPolicy)
@@ -214,4 +216,5 @@ def summary(certificates: list[Certificate], prefix: str = "") -> str:
 
 
 def _number(value: float, digits: int = 4) -> str:
-    return f"{value:.{digits}g}" if np.isfinite(value) else "∞"
+    infinite = "-∞" if value < 0 else "∞"
+    return f"{value:.{digits}g}" if np.isfinite(value) else infinite

@@ -40,10 +40,11 @@ REASONS = {
 }
 
 PATH_REASONS = {
-    Status.NOT_FINITE: "the derivatives along the path overflow",
+    Status.NOT_FINITE: "a derivative of a feature overflows along the path, or has no value there",
     Status.NOT_CONVERGED: "the iterations were used up while the cost was still falling",
     Status.STALLED: "no step lowers the cost any more, however small, though the model expects it",
-    Status.DIVERGED: "the path of the initial inputs overflows: give others",
+    Status.DIVERGED: "the path of the initial inputs overflows, or leads to where a feature has no "
+    "value: give others",
 }
 
 

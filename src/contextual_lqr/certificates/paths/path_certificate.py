@@ -27,10 +27,12 @@ from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge
 from contextual_lqr.certificates.extrapolation import Extrapolation, outside, place
 from contextual_lqr.certificates.paths.between_logs import gaps_of, told
+from contextual_lqr.certificates.paths.no_path import why_no_path
 from contextual_lqr.certificates.paths.path_calibration import PathCalibration, calibration_of
 from contextual_lqr.certificates.prediction import ClosedLoopPrediction, require_runs
 from contextual_lqr.checks import as_count, as_covariance, require, shown
 from contextual_lqr.context import Dynamics
+from contextual_lqr.errors import UnsolvableError
 from contextual_lqr.lqr.problem import QuadraticCost, Trajectory, as_states
 from contextual_lqr.lqr.target_cost import about_target
 from contextual_lqr.lqr.trajectory_cost import trajectory_cost
@@ -108,6 +110,8 @@ def certify_path(
         belief = replace(belief, noise=as_covariance("noise", noise, d))
     limits: Any = {"input_bounds": limits_of(input_bounds, dynamics)}
     path = solve_trajectory(belief, cost, x, attempts=EVERYWHERE, **limits)
+    if not np.isfinite(path.cost):
+        return _without(decoder, belief, path)
     if calibration is None:
         calibration = calibration_of(decoder, max(cost.horizon - 1, 1), machine is not None)
     stretch = calibration.stretch
@@ -123,11 +127,11 @@ def certify_path(
     lost = max(float((~(excess <= _LOST)).mean()), gone)
     if gone > 1 - _LEVEL:
         likely = np.inf
-    leverages, found = _extrapolation(decoder, belief, path)
+    leverages, found = _extrapolation(decoder, belief, path.states[:-1], path.inputs)
     gaps = gaps_of(decoder, path.states, about_target(cost).angles)
     if gaps and found.place != "outside the data":
         found = replace(found, place=gaps[0].place, feature=gaps[0].state)
-    verdict, reason = judge(bool(np.isfinite(path.cost)), likely, lost, found)
+    verdict, reason = judge(True, likely, lost, found)
     if gone:
         said = "of the runs explode, or go where a feature has no value"
         reason = f"{100 * gone:.2g} % {said}; {found}"
@@ -158,6 +162,25 @@ def certify_path(
     )
 
 
+def _without(decoder: Decoder, belief: DynamicsBelief, path: TrajectorySolution) -> PathCertificate:
+    """The certificate if no path was found."""
+    reason = why_no_path(belief, path)
+    _, found = _extrapolation(decoder, belief, path.states[:1], path.inputs[:1])
+    return PathCertificate(
+        belief.context,
+        path.policy,  # type: ignore[arg-type]
+        np.inf,
+        CostBound(-np.inf, -np.inf),
+        CostBound(np.inf, np.inf),
+        np.inf,
+        1.0,
+        found,
+        "do not use",
+        reason,
+        path=path,
+    )
+
+
 def path_excess(
     belief: DynamicsBelief,
     thetas: Float[Array, "n d p"],
@@ -168,6 +191,8 @@ def path_excess(
 ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
     """What the policy costs on each draw, without noise, above the best path of it; and in all."""
     assert belief.dynamics is not None
+    if not np.isfinite(path.cost):
+        return np.full(len(thetas), np.inf), np.full(len(thetas), np.inf)
     still = np.zeros((len(thetas), cost.horizon - 1, len(start)))
     paid = _costs(belief, thetas, path.policy, start, still, cost)
     each = DynamicsBelief.known(belief.dynamics, [belief.context] * len(thetas), thetas)
@@ -220,14 +245,17 @@ def _paid(runs: Trajectory, cost: QuadraticCost) -> Float[Array, " n"]:
 
 
 def _extrapolation(
-    decoder: Decoder, belief: DynamicsBelief, path: TrajectorySolution
+    decoder: Decoder,
+    belief: DynamicsBelief,
+    states: Float[Array, "steps d"],
+    inputs: Float[Array, "steps m"],
 ) -> tuple[Float[Array, " steps"], Extrapolation]:
     """The score of every step, and of the one that asks for most."""
-    steps = path.inputs.shape[0]
+    steps = len(inputs)
     if not decoder.rows or not steps:
         return np.full(steps, np.inf), Extrapolation(np.inf, "outside the data", "")
     assert belief.dynamics is not None
-    phi = belief.features(path.states[:-1], path.inputs)
+    phi = belief.features(states, inputs)
     half = solve_triangle(decoder.factor, phi.T, transposed=True)
     whole = solve_triangle(decoder.factor, half).T  # V⁻¹φ
     shares = whole * phi * decoder.rows / phi.shape[-1]
@@ -259,6 +287,8 @@ def predict_path(
     x = as_states("start", start, d)
     limits: Any = limits_of(input_bounds, belief.dynamics)
     path = solve_trajectory(belief, cost, x, attempts=EVERYWHERE, input_bounds=limits)
+    if not np.isfinite(path.cost):
+        raise UnsolvableError(why_no_path(belief, path))
     stretch = calibration_of(decoder, max(steps, 1), machine is not None).stretch
     levels = stretch * np.sqrt(np.diagonal(belief.noise))
     shocks = levels * rng.standard_normal((runs, steps, d))
