@@ -161,6 +161,16 @@ def test_a_feature_without_a_value_is_named() -> None:
         tank.features({"area": np.ones(3)}, np.ones((2, 1)), np.ones((2, 1)))
 
 
+def test_where_a_root_has_no_slope_hypot_is_recommended() -> None:
+    root, arm = (
+        clqr.FeatureDynamics([text], states=["x", "v"], inputs=["u"])
+        for text in ("sqrt(x**2 + v**2)", "hypot(x, v)")
+    )
+    with pytest.raises(ContextError, match=r"a derivative .* at 0: hypot\(a, b\) stands for"):
+        root.jacobian({}, [0.0, 0.0], [0.0])
+    assert np.isfinite(arm.jacobian({}, [0.0, 0.0], [0.0])).all()
+
+
 def test_functions_that_fail_are_told_apart() -> None:
     def fails(context: Any, x: Array, u: Array) -> Array:
         raise KeyError("mass")

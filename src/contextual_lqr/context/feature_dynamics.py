@@ -14,6 +14,8 @@ from contextual_lqr.context.expressions import Expression, parse
 from contextual_lqr.context.variables import shown
 from contextual_lqr.errors import ContextError, InputError
 
+_SLOPE = "a derivative of the feature"
+
 
 @final
 @dataclass(frozen=True, eq=False, init=False)
@@ -121,7 +123,7 @@ class FeatureDynamics(Dynamics):
             for k, slope in enumerate(feature.slopes(values, moving)[1]):
                 slopes[..., j, k] = slope
         if not np.isfinite(slopes).all():
-            self._require_finite("a derivative of the feature", slopes.sum(-1), values)
+            self._require_finite(_SLOPE, slopes.sum(-1), values)
         return slopes
 
     def encode(
@@ -182,7 +184,10 @@ class FeatureDynamics(Dynamics):
         here = {
             name: float(np.broadcast_to(values[name], wrong.shape)[at]) for name in feature.names
         }
-        raise ContextError(f"{what} '{feature.text}' is {found[at]} at {shown(here)}")
+        remedy = ""
+        if what == _SLOPE and "sqrt" in feature.text:
+            remedy = " (a root is infinitely steep at 0: hypot(a, b) stands for sqrt(a**2 + b**2))"
+        raise ContextError(f"{what} '{feature.text}' is {found[at]} at {shown(here)}{remedy}")
 
     def describe(self) -> dict[str, Any]:
         """As in `ContextMap`."""

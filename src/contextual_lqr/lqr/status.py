@@ -40,7 +40,8 @@ REASONS = {
 }
 
 PATH_REASONS = {
-    Status.NOT_FINITE: "a derivative of a feature overflows along the path, or has no value there",
+    Status.NOT_FINITE: "a derivative of a feature overflows along the path, or has no value there, "
+    "as that of a root at 0 (hypot has one)",
     Status.NOT_CONVERGED: "the iterations were used up while the cost was still falling",
     Status.STALLED: "no step lowers the cost any more, however small, though the model expects it",
     Status.DIVERGED: "the path of the initial inputs overflows, or leads to where a feature has no "
