@@ -135,6 +135,18 @@ def test_a_target_and_angles_that_wrap_are_written_too() -> None:
         FleetDescription.parse(text)
 
 
+def test_a_path_needs_a_horizon_and_a_start_where_features_have_values() -> None:
+    with pytest.raises(DescriptionError, match=r"\[dynamics\] a path is planned: \[task\] needs"):
+        FleetDescription.parse(TEXT.replace("horizon = 30\n", ""))
+    rooted = TEXT.replace("sin(angle)/length", "sqrt(angle)/length")
+    FleetDescription.parse(rooted)
+    fault = r"'sqrt\(angle\)/length' has no value at this start, angle=-0.1"
+    with pytest.raises(DescriptionError, match=fault):
+        FleetDescription.parse(rooted.replace("[0.1, 0.0]", "[-0.1, 0.0]"))
+    dependent = rooted.replace("sqrt(angle)", "sqrt(angle - 1 + mass)")  # has one for some
+    FleetDescription.parse(dependent)
+
+
 def test_a_known_row_is_a_sum_of_features(tmp_path: Path) -> None:
     (tmp_path / "fleet.toml").write_text(TEXT + '[known]\nangle = "angle + 0.05*speed"\n')
     fitted = fit(tmp_path / "fleet.toml", [write_logs(tmp_path)])

@@ -21,7 +21,7 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import read_only, require
 from contextual_lqr.context import FeatureDynamics
 from contextual_lqr.context.expressions import parse
-from contextual_lqr.context.variables import sampled_values
+from contextual_lqr.context.variables import sampled_values, shown
 from contextual_lqr.errors import ContextError
 
 if TYPE_CHECKING:
@@ -54,6 +54,25 @@ def read_dynamics(
             allow_outside=True,
         )
     return made
+
+
+def check_episode(
+    file: FleetFile, dynamics: FeatureDynamics, horizon: int | None, start: Array
+) -> None:
+    """Whether a path can be planned: over a horizon, and from where features have values."""
+    if horizon is None:
+        what = "for machines of [dynamics] a path is planned: [task] needs a horizon"
+        file.errors.add(("task",), f"{what}, the number of states in an episode")
+    if "start" not in file.table("task") or len(file.errors):
+        return
+    bounds = {one.name: (one.low, one.high) for one in (*file.contexts, *file.inputs)}
+    values = sampled_values(bounds, _SAMPLES, np.random.default_rng(0))
+    begun = dict(zip(dynamics.state_names, file.made.at_rest(start).tolist(), strict=True))
+    for feature in dynamics.expressions:
+        if not np.isfinite(feature({**values, **begun})).any():
+            own = {name: begun[name] for name in feature.names if name in begun}
+            what = f"the feature '{feature.text}' has no value at this start, {shown(own)}"
+            file.errors.add(("task", "start"), what)
 
 
 def known_row_of(dynamics: FeatureDynamics, text: str, state: int) -> Array:

@@ -31,7 +31,7 @@ from contextual_lqr.checks import as_symmetric, read_only, require, require_semi
 from contextual_lqr.context import BlockContext, ContextMap, FeatureContext, FeatureDynamics
 from contextual_lqr.context.expressions import RESERVED, as_float
 from contextual_lqr.data.description import LONGEST_HORIZON, FleetDescription, Quantity
-from contextual_lqr.data.fleet_toml.dynamics_table import known_row_of, read_dynamics
+from contextual_lqr.data.fleet_toml.dynamics_table import check_episode, known_row_of, read_dynamics
 from contextual_lqr.data.fleet_toml.layout import LOGS_FIELDS, TABLE_FIELDS, read_layout
 from contextual_lqr.data.fleet_toml.outputs_table import read_states
 from contextual_lqr.data.fleet_toml.prior_table import read_prior, read_scales
@@ -91,6 +91,8 @@ class FleetFile:
         Q, final_Q = self.made.spread(Q), self.made.spread(final_Q)
         start, (targets, set_point) = self._start(), read_target(self, horizon)
         integral, angles = read_integral(self), read_angles(self)
+        if isinstance(context_map, FeatureDynamics):
+            check_episode(self, context_map, horizon, start)
         self.rates: dict[str, str] = {}
         known = {} if context_map is None else self._known(context_map)
         scales = read_scales(self, regularisation)
