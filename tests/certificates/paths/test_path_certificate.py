@@ -106,6 +106,21 @@ def test_outside_its_bounds_a_context_is_caution_at_most() -> None:
     assert "0.8 to 1.2" in found.reason
 
 
+def test_a_machine_halfway_between_two_kinds_is_caution_at_most() -> None:
+    rng, decoder = np.random.default_rng(0), clqr.Decoder(PENDULUM, noise_level=NOISE)
+    for i in range(12):
+        context = {"mass": (0.8, 1.2)[i % 2], "length": float(rng.uniform(0.8, 1.2))}
+        x, u = [np.array([rng.uniform(0, 2 * np.pi), 0.0])], rng.uniform(-6, 6, (STEPS, 1))
+        for torque in u:
+            ahead = THETA @ PENDULUM.features(context, x[-1], torque)
+            x.append(ahead + NOISE * rng.standard_normal(2))
+        decoder.update(context, clqr.Trajectory(x, u), machine=f"{i}")
+    for mass, verdict in ((0.8, "trust"), (1.0, "caution")):
+        found = clqr.certify(decoder, {**NEW, "mass": mass}, COST, [1.0, 0.0], draws=24)
+        assert found.verdict == verdict, found.reason
+        assert ("in a gap of the data, along mass" in found.reason) == (verdict == "caution")
+
+
 def test_a_noise_that_is_given_widens_what_it_may_cost() -> None:
     decoder = learnt(3.0, 6.0)
     quiet, loud = (

@@ -25,7 +25,7 @@ from contextual_lqr.belief.decoder import Decoder
 from contextual_lqr.belief.dynamics_belief import DynamicsBelief
 from contextual_lqr.belief.factors import solve_triangle
 from contextual_lqr.certificates.certificate import Certificate, CostBound, judge
-from contextual_lqr.certificates.extrapolation import Extrapolation, outside, place
+from contextual_lqr.certificates.extrapolation import Extrapolation, between, outside, place
 from contextual_lqr.certificates.paths.between_logs import gaps_of, told
 from contextual_lqr.certificates.paths.no_path import why_no_path
 from contextual_lqr.certificates.paths.path_calibration import PathCalibration, calibration_of
@@ -48,6 +48,7 @@ _COMPARED = 64  # draws whose best path is searched for, from the planned one
 _SEARCHED = 4  # and from everywhere: more than 5 % of these
 EVERYWHERE = 25  # first guesses: all that there are
 _LEVEL = 0.95
+_MANY = 8  # machines: among fewer, contexts have wide gaps by chance
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -128,8 +129,10 @@ def certify_path(
     if gone > 1 - _LEVEL:
         likely = np.inf
     leverages, found = _extrapolation(decoder, belief, path.states[:-1], path.inputs)
+    if dynamics.names and decoder.store is not None and len(decoder.store) >= _MANY:
+        (found,) = between([found], decoder, dynamics.keys([context]))
     gaps = gaps_of(decoder, path.states, about_target(cost).angles)
-    if gaps and found.place != "outside the data":
+    if gaps and found.place not in ("in a gap of the data", "outside the data"):
         found = replace(found, place=gaps[0].place, feature=gaps[0].state)
     verdict, reason = judge(True, likely, lost, found)
     if gone:
