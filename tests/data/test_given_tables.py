@@ -10,7 +10,6 @@ from contextual_lqr.data import FleetDescription
 from contextual_lqr.data.fleet_toml.set_point import read_targets
 from contextual_lqr.data.forecast import read_forecast
 from contextual_lqr.data.given_tables import read_given
-from contextual_lqr.data.rows import LabelBook
 from fleet_logs import CARTS
 
 POUNDS = "[columns]\nmass = { column = 'HEADING', factor = 0.5, offset = 1 }\n"
@@ -91,4 +90,3 @@ def test_machines_have_labels_of_text(tmp_path: Path) -> None:
         pl.DataFrame({"machine": column, "mass": [1.0, 2.0]}).write_parquet(tmp_path / "m.parquet")
         layout = FleetDescription.parse(CARTS).layout
         assert read_given(tmp_path / "m.parquet", layout, ["mass"], "machine").labels == said
-        assert LabelBook().read(column).text == said

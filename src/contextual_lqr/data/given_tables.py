@@ -19,7 +19,6 @@ from numpy import ndarray as Array
 from contextual_lqr.checks import require
 from contextual_lqr.data.fleet_toml.layout import Column, Layout, TableOptions
 from contextual_lqr.data.lazy_polars import pl
-from contextual_lqr.data.rows import label_texts
 from contextual_lqr.data.tables.table import KINDS, Table, opened
 from contextual_lqr.data.tables.table_format import format_of
 from contextual_lqr.errors import InputError
@@ -69,7 +68,7 @@ def read_given(
         if not one.plain
     ]
     columns = {name: _finite(path, frame[name]) for name in found}
-    labels = None if label is None else label_texts(frame["machine"]).fill_null("").to_list()
+    labels = None if label is None else frame["machine"].cast(pl.String).fill_null("").to_list()
     return GivenTable(columns, labels, rows, others, said)
 
 

@@ -71,12 +71,6 @@ class Labels:
         return Labels(np.concatenate(([names.index(label)], codes)), names)
 
 
-def label_texts(labels: pl.Series) -> pl.Series:
-    """Labels as text; a whole number is one, also where it stands among floats, 1 and not 1.0."""
-    text = labels.cast(pl.String)
-    return text.str.strip_suffix(".0") if labels.dtype.is_float() else text
-
-
 class LabelBook:
     """The labels of frames that are read one after the other, each numbered and hashed once."""
 
@@ -91,7 +85,7 @@ class LabelBook:
     def read(self, series: pl.Series) -> Labels:
         """A column of text, or of whatever else can be written as text."""
         runs = series.rle().struct.unnest()  # labels come in runs: few are looked at
-        codes = self._codes(label_texts(runs["value"]).fill_null(""))
+        codes = self._codes(runs["value"].cast(pl.String).fill_null(""))
         return Labels(np.repeat(codes, runs["len"].to_numpy()), self._names)
 
     def _codes(self, labels: pl.Series) -> Int[Array, " n"]:
