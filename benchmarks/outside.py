@@ -108,6 +108,28 @@ def second(part: float) -> Break:
     return broken
 
 
+def dead(share: float) -> Break:
+    """The first input of this share of the machines does nothing."""
+
+    def broken(base: Base, machines: Machines, contexts: Any, rng: np.random.Generator) -> Machines:
+        B = machines.B.copy()
+        B[rng.uniform(size=len(B)) < share, :, 0] = 0.0
+        return replace(machines, B=B)
+
+    return broken
+
+
+def curved(base: Base, machines: Machines, contexts: Any, rng: np.random.Generator) -> Machines:
+    """Halfway between the ends of a context [A, B] is a tenth off what is linear in features."""
+    name, (low, high) = next(iter(base.fleet.context_map.bounds.items()))
+    at = np.array([(c[name] - low) / (high - low) for c in contexts])
+    M = np.concatenate((machines.A, machines.B), -1)
+    way = rng.standard_normal(M.shape[1:]) * np.sqrt(np.square(M).mean())
+    M = M + 0.1 * (4 * at * (1 - at))[:, None, None] * way
+    d = machines.A.shape[-1]
+    return replace(machines, A=M[..., :d], B=M[..., d:])
+
+
 def softer(base: Base, machines: Machines, contexts: Any, rng: np.random.Generator) -> Machines:
     """Student noise of three degrees, and each entry 5 % off."""
     return replace(entries(0.05)(base, machines, contexts, rng), degrees=3.0)
@@ -128,6 +150,8 @@ class Way:
     bias: float = 0.0  # the same, as a part of the usual states
     own: int = 0  # episodes of the machines that are certified
     scales: float = 0.0  # states are in units of 10 to the ± this
+    spoilt: float = 0.0  # this share of the logged states is anything
+    kinds: bool = False  # the first context of those logged is near one end or the other
 
 
 @dataclass(frozen=True, eq=False)
@@ -175,6 +199,11 @@ WAYS: dict[str, Way] = {
     "Student noise, 5 % in each entry": Way(softer),
     "correlated noise": Way(correlated),
     "backlash": Way(fault(play=0.2)),
+    "two kinds of machines, a curved law": Way(curved, kinds=True),
+    "one in ten with a dead input": Way(dead(0.1)),
+    "three of their own, one in ten with a dead input": Way(dead(0.1), own=3),
+    "1 % of rows spoilt": Way(spoilt=0.01),
+    "three of their own, 1 % of rows spoilt": Way(spoilt=0.01, own=3),
 }
 
 
@@ -182,6 +211,10 @@ def score(base: Base, way: Way, seed: int, rng: np.random.Generator) -> Score:
     """Log, learn, certify, and look up the truth."""
     fleet, count = base.fleet, way.machines
     contexts = [fleet.sample_context(rng) for _ in range(count + UNSEEN)]
+    if way.kinds:
+        name, (low, high) = next(iter(fleet.context_map.bounds.items()))
+        for i, context in enumerate(contexts[:count]):
+            context[name] = low + (high - low) * (i % 2 + (0.04 - 0.08 * (i % 2)) * rng.uniform())
     truth = way.broken(base, base.machines(contexts), contexts, rng)
     d = len(fleet.start)
     unit = 10 ** rng.uniform(-way.scales, way.scales, d) if way.scales else np.ones(d)
@@ -243,6 +276,8 @@ def _logged(
     with np.errstate(over="ignore", invalid="ignore"):
         _, seen, inputs = truth.run(gains, start, shocks, rng, dither=dither * sizes[1])
     seen = sensors.shown(seen)
+    spoilt = rng.uniform(size=seen.shape[:-1]) < way.spoilt
+    seen = np.where(spoilt[..., None], 3 * sizes[0] * rng.standard_normal(seen.shape), seen)
     kept = [way.episodes] * way.machines + [way.own] * UNSEEN
     return [[(seen[i, e], inputs[i, e]) for e in range(k)] for i, k in enumerate(kept)]
 
