@@ -68,11 +68,11 @@ costs, with noise, inside the interval of 95 %. Last, the same without the backt
 )
 
 READ = """
-Where machines vary by 5 or 10 %, up to nine in ten plans are bad, and next to none is trusted: how
+Where machines vary by 5 or 10 %, up to eight in ten plans are bad, and next to none is trusted: how
 they vary is estimated from the logs. A missing term makes the runs go where they were not expected,
 and the backtest sees it. It costs trust where the plan is good nevertheless, because feedback
 repairs what the model lacks: that the model is wrong shows in the runs, that it does not matter
-does not. Not every setting was run on every seed; the number of machines is in the table.
+does not.
 """
 
 
