@@ -59,10 +59,10 @@ class Cluster:
         about = folder / "scheduler.json"
         options = ("--port", "0", "--no-dashboard", "--host", "127.0.0.1")
         self.scheduler = self._start("scheduler", *options, *more, "--scheduler-file", str(about))
-        while not about.exists():
-            assert self.scheduler.poll() is None
+        while not about.exists() or not (text := about.read_text()).endswith("}"):
+            assert self.scheduler.poll() is None  # it may have written half of it
             time.sleep(0.05)
-        self.address = json.loads(about.read_text())["address"]
+        self.address = json.loads(text)["address"]
 
     def _start(self, *command: str, **more: str) -> subprocess.Popen[bytes]:
         environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"} | more
